@@ -1,0 +1,39 @@
+//! Why a sandbox is no longer running.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// How a sandbox's first process came to its end.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "why")]
+pub enum Ending {
+    /// Somebody asked for it.
+    Stopped,
+    /// Its time was over.
+    TimedOut,
+    /// The guest left by itself with this code, which it never does when all is well.
+    Exited {
+        /// What it left with.
+        code: i32,
+    },
+    /// A signal that Soma did not send.
+    Signalled {
+        /// Its number.
+        signal: i32,
+    },
+    /// Nobody was there to see it: the host was restarted, or the supervisor was killed.
+    Unseen,
+}
+
+impl fmt::Display for Ending {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopped => formatter.write_str("it was stopped"),
+            Self::TimedOut => formatter.write_str("its time was over"),
+            Self::Exited { code } => write!(formatter, "its guest left with code {code}"),
+            Self::Signalled { signal } => write!(formatter, "its guest got signal {signal}"),
+            Self::Unseen => formatter.write_str("nobody saw it end"),
+        }
+    }
+}

@@ -1,0 +1,22 @@
+//! The words of Soma as types: what a sandbox is called, what it may use, how it ended.
+//!
+//! Nothing here does I/O or waits, so every rule in it can be tested as a plain function.
+//! Text and numbers from outside become these types once, at the edge; after that a value
+//! that exists is a value that makes sense.
+//!
+//! What is not here: who may do what (`policy`, with its issue) and how it is done
+//! (`provider` and its kin).
+
+mod ending;
+mod id;
+mod language;
+mod limits;
+mod quantity;
+mod spec;
+
+pub use ending::Ending;
+pub use id::{InvalidSandboxId, SandboxId};
+pub use language::{Language, UnknownLanguage};
+pub use limits::{InvalidLimit, Limits};
+pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
+pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};

@@ -1,0 +1,119 @@
+//! What a sandbox may use.
+//!
+//! A [`Limits`] that exists makes sense: [`Limits::check`] stands between what was typed and
+//! every provider. Whether a host can enforce a limit is the provider's to say.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::quantity::{Bytes, MilliCpus};
+
+/// What one sandbox may use at the most.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Limits {
+    /// Memory of everything that runs in it, without swap.
+    pub memory: Bytes,
+    /// Processor time.
+    pub cpus: MilliCpus,
+    /// Processes and threads at one time.
+    pub pids: u32,
+    /// What can be written to its disk. The file behind it is sparse.
+    pub disk: Bytes,
+    /// How long it may live, counted from ready; `None` is for ever.
+    pub timeout: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            memory: Bytes::mebibytes(2048),
+            cpus: MilliCpus(2000),
+            pids: 512,
+            disk: Bytes::gibibytes(10),
+            timeout: Some(Duration::from_secs(300)),
+        }
+    }
+}
+
+/// Why a limit makes no sense.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{what} of {wanted} is {problem}: the {bound} is {allowed}")]
+pub struct InvalidLimit {
+    what: &'static str,
+    wanted: String,
+    problem: &'static str,
+    bound: &'static str,
+    allowed: String,
+}
+
+impl Limits {
+    /// Refuses what no sandbox could live in, and what no host has.
+    pub fn check(self) -> Result<Self, InvalidLimit> {
+        within("memory", self.memory, Bytes::mebibytes(16), Bytes::gibibytes(16 << 10))?;
+        within("cpus", self.cpus, MilliCpus(10), MilliCpus(1_024_000))?;
+        // A command needs its keeper, a shell and a child: below this nothing starts.
+        within("pids", self.pids, 8, 4_000_000)?;
+        within("disk", self.disk, Bytes::mebibytes(64), Bytes::gibibytes(16 << 10))?;
+        if let Some(timeout) = self.timeout {
+            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            within("timeout", Milliseconds(milliseconds), Milliseconds(1), Milliseconds(YEAR))?;
+        }
+        Ok(self)
+    }
+}
+
+const YEAR: u64 = 366 * 24 * 3600 * 1000;
+
+#[derive(Clone, Copy, PartialEq, PartialOrd)]
+struct Milliseconds(u64);
+
+impl std::fmt::Display for Milliseconds {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} ms", self.0)
+    }
+}
+
+fn within<T>(what: &'static str, wanted: T, least: T, most: T) -> Result<(), InvalidLimit>
+where
+    T: PartialOrd + std::fmt::Display + Copy,
+{
+    let (problem, bound, allowed) = if wanted < least {
+        ("too little", "least", least)
+    } else if wanted > most {
+        ("too much", "most", most)
+    } else {
+        return Ok(());
+    };
+    let (wanted, allowed) = (wanted.to_string(), allowed.to_string());
+    Err(InvalidLimit { what, wanted, problem, bound, allowed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_make_sense() {
+        assert!(Limits::default().check().is_ok());
+    }
+
+    #[test]
+    fn a_limit_that_makes_no_sense_is_named_with_its_bound() {
+        let limits = Limits { memory: Bytes(4096), ..Limits::default() };
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "memory of 4 KiB is too little: the least is 16 MiB"
+        );
+        let limits = Limits { cpus: MilliCpus(0), ..Limits::default() };
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "cpus of 0 is too little: the least is 0.01"
+        );
+        let limits = Limits { timeout: Some(Duration::ZERO), ..Limits::default() };
+        assert!(limits.check().is_err());
+        let limits = Limits { pids: 1, ..Limits::default() };
+        assert!(limits.check().is_err());
+    }
+}

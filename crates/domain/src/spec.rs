@@ -1,0 +1,63 @@
+//! What is asked for when a sandbox is made.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::limits::Limits;
+
+/// The wish for a sandbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxSpec {
+    /// What it may use.
+    pub limits: Limits,
+    /// Variables that every command in it sees.
+    pub environment: BTreeMap<String, String>,
+    /// How long it is kept.
+    pub lifetime: Lifetime,
+}
+
+/// How long a sandbox is kept.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Lifetime {
+    /// Until somebody destroys it.
+    #[default]
+    Kept,
+    /// As long as the connection of whoever asked for it, and no longer.
+    WithCaller,
+}
+
+/// Why a text is no variable.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{text}` is not a variable: write NAME=value")]
+pub struct InvalidEnvironment {
+    text: String,
+}
+
+/// Splits `NAME=value`. The value may be empty and may hold more `=`.
+pub fn parse_environment(text: &str) -> Result<(String, String), InvalidEnvironment> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() && !text.contains('\0') => {
+            Ok((name.to_owned(), value.to_owned()))
+        }
+        // The value may be a secret: only the name is ever repeated.
+        _ => Err(InvalidEnvironment {
+            text: text.split('=').next().unwrap_or("").chars().take(40).collect(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_has_a_name_and_any_value() {
+        assert_eq!(parse_environment("A=b=c").unwrap(), ("A".into(), "b=c".into()));
+        assert_eq!(parse_environment("A=").unwrap(), ("A".into(), String::new()));
+        assert!(parse_environment("A").is_err());
+        assert!(parse_environment("=secret").unwrap_err().to_string().starts_with("`` is"));
+    }
+}

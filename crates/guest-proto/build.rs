@@ -1,0 +1,24 @@
+//! Turns `proto/*.proto` into messages, service traits and clients, without `protoc`.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+fn main() {
+    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    let files = ["process.proto", "filesystem.proto"].map(|name| proto.join(name));
+    println!("cargo:rerun-if-changed={}", proto.display());
+
+    let mut compiler = protox::Compiler::new([&proto]).expect("the proto folder is there");
+    compiler.include_source_info(true).include_imports(true);
+    compiler.open_files(&files).expect("the protocol compiles");
+    let set = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR")).join("set.bin");
+    fs::write(&set, compiler.encode_file_descriptor_set()).expect("OUT_DIR is writable");
+
+    connectrpc_build::Config::new()
+        .files(&["process.proto", "filesystem.proto"])
+        .descriptor_set(&set)
+        .include_file("protocol.rs")
+        .gate_client_feature(true)
+        .compile()
+        .expect("code is generated for the protocol");
+}

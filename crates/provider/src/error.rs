@@ -1,0 +1,72 @@
+//! Why a provider could not do what it was asked.
+
+use domain::SandboxId;
+
+/// A cause from some other crate.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a provider could not do what it was asked.
+///
+/// A variant exists only where a caller acts on it; the rest is [`ProviderError::Backend`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProviderError {
+    /// The sandbox is gone, or never was. Not retried.
+    #[error("there is no sandbox `{id}`")]
+    NotFound {
+        /// What was asked for.
+        id: SandboxId,
+    },
+
+    /// The sandbox is there but does not run.
+    #[error("sandbox `{id}` is not running: {why}")]
+    NotRunning {
+        /// What was asked for.
+        id: SandboxId,
+        /// How it ended.
+        why: domain::Ending,
+    },
+
+    /// The host is full now; the same request may succeed later.
+    #[error("there is no room for another sandbox: {reason}")]
+    NoCapacity {
+        /// What is short, and what to do.
+        reason: String,
+    },
+
+    /// This host cannot do it until somebody changes the host.
+    #[error("this host cannot run it: {reason}")]
+    Unsupported {
+        /// What is missing, and what to do.
+        reason: String,
+    },
+
+    /// The wish itself is wrong.
+    #[error("{reason}")]
+    Invalid {
+        /// What is wrong with it.
+        reason: String,
+    },
+
+    /// The backend refused or broke. `step` completes the sentence "could not ...".
+    #[error("could not {step}")]
+    Backend {
+        /// What was tried.
+        step: String,
+        /// Why it did not work.
+        #[source]
+        source: BoxError,
+    },
+}
+
+impl ProviderError {
+    /// Whether the same request may succeed later without anyone changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::NoCapacity { .. })
+    }
+
+    /// Whether whoever asked can mend it, by asking for something else.
+    pub fn is_callers_fault(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::NotRunning { .. } | Self::Invalid { .. })
+    }
+}

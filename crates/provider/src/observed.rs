@@ -1,0 +1,22 @@
+//! What a provider sees of a sandbox from outside.
+
+use domain::{Ending, SandboxId};
+use serde::{Deserialize, Serialize};
+
+/// One sandbox as its provider sees it now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// Which one.
+    pub id: SandboxId,
+    /// What it is doing.
+    pub condition: Condition,
+}
+
+/// Whether a sandbox runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Condition {
+    /// Its guest can be reached.
+    Running,
+    /// It ended. Its files are still there.
+    Ended(Ending),
+}
