@@ -1,1 +1,60 @@
-fn main() {}
+//! The programs that live with a sandbox, in one static file.
+//!
+//! ```text
+//! soma-guest init        process 1 of the sandbox: serves files and processes
+//! soma-guest spawn       sits in the workload's cgroup and forks commands for `init`
+//! soma-guest supervise   outside of the sandbox: holds process 1, records why it ended
+//! ```
+//!
+//! [`init`] answers requests through [`server`], which hands processes to [`process`], files to
+//! [`files`] and the rest to [`http`]. A command is started by [`spawner`] and kept by
+//! [`keeper`]. The guest must not end because of what a client or the sandbox sends: nothing
+//! here may panic.
+
+mod files;
+mod http;
+mod init;
+mod keeper;
+mod metrics;
+mod paths;
+mod process;
+mod server;
+mod spawner;
+mod state;
+mod supervise;
+mod users;
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+/// Runs a task beside the others.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the guest never waits for its tasks: when process 1 ends, the sandbox does"
+)]
+pub(crate) fn spawn<T: Send + 'static>(
+    task: impl Future<Output = T> + Send + 'static,
+) -> tokio::task::JoinHandle<T> {
+    tokio::spawn(task)
+}
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let program = arguments.next().unwrap_or_default();
+    let rest: Vec<_> = arguments.collect();
+    let done = match program.to_str() {
+        Some("init") => init::run(),
+        Some("spawn") => spawner::run(),
+        Some("supervise") => supervise::run(&rest),
+        Some("outside") => init::run_outside(&rest),
+        _ => Err(std::io::Error::other("expected one of: init, spawn, supervise")),
+    };
+    match done {
+        Ok(code) => code,
+        Err(error) => {
+            // Nobody may be listening, and there is nobody else to tell.
+            let _ = writeln!(std::io::stderr(), "soma-guest: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// How a sandbox's first process came to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "why")]
+#[serde(rename_all = "snake_case")]
 pub enum Ending {
     /// Somebody asked for it.
     Stopped,

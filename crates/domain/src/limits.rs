@@ -32,7 +32,7 @@ impl Default for Limits {
             cpus: MilliCpus(2000),
             pids: 512,
             disk: Bytes::gibibytes(10),
-            timeout: Some(Duration::from_secs(300)),
+            timeout: Some(Duration::from_mins(5)),
         }
     }
 }

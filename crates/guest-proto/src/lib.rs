@@ -1,7 +1,11 @@
 //! The guest's protocol: messages, services and a client over any byte stream.
 
+#[cfg(feature = "client")]
+pub mod client;
 mod stream;
 
+#[cfg(feature = "client")]
+pub use client::{Dial, GuestClient, GuestError};
 pub use generated::{filesystem, process};
 pub use stream::ByteStream;
 
@@ -12,6 +16,7 @@ pub use stream::ByteStream;
     unreachable_pub,
     clippy::all,
     clippy::pedantic,
+    clippy::allow_attributes_without_reason,
     reason = "generated from proto/"
 )]
 mod generated {

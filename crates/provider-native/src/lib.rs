@@ -1,1 +1,36 @@
-//! provider-native
+//! The native engine: sandboxes from the Linux kernel alone.
+//!
+//! Four programs take part, each with as little privilege as its work allows:
+//!
+//! ```text
+//! soma run / serve       engine              supervisor        guest (process 1 inside)
+//! unprivileged           root                sandbox's id      sandbox's id, in namespaces
+//!      |                   |                     |                   |
+//!      |-- typed verbs --> |-- forks launcher -->|-- clones -------->| serves its protocol
+//!      |<-- a descriptor --|   which becomes it  |   waits for it    |
+//!      |<================= guest's protocol =======================> |
+//! ```
+//!
+//! [`NativeProvider`] is the client's side, and [`engine::run`] the engine's. What an engine
+//! does to make one sandbox is the story of the `launch` module. What happens inside one is
+//! the guest's (`bins/guest`), and nothing of what it sends is parsed by the engine.
+
+mod cgroup;
+mod client;
+mod disk;
+pub mod engine;
+mod failure;
+mod home;
+mod ids;
+mod launch;
+mod link;
+mod manifest;
+mod random;
+mod seccomp;
+mod template;
+mod verbs;
+
+pub use client::NativeProvider;
+pub use home::Home;
+pub use ids::PROGRAM_ID;
+pub use random::random_id;

@@ -5,11 +5,15 @@
 //! the provider but of the guest, over the stream that [`Provider::connect`] opens.
 
 mod error;
+#[cfg(feature = "fake")]
+pub mod fake;
+mod guest;
 mod observed;
 
 use async_trait::async_trait;
 use domain::{SandboxId, SandboxSpec};
 pub use error::{BoxError, ProviderError};
+pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
 

@@ -1,0 +1,245 @@
+//! Files of the sandbox: the Connect service `filesystem.Filesystem`.
+//!
+//! The service only translates: it finds out who asks and what the path means, and hands the
+//! work to [`list`], [`remove`], [`relocate`], [`folders`] and [`entry`], off the runtime's
+//! thread ([`blocking`]). The guest is root of its sandbox and acts as such, like E2B's agent;
+//! what it makes belongs to the user that the request names.
+//!
+//! File bodies do not pass here: see [`crate::http`]. Watching folders comes with its issue and
+//! answers `unimplemented` until then.
+
+pub(crate) mod blocking;
+mod copy;
+mod entry;
+pub(crate) mod error;
+pub(crate) mod folders;
+mod list;
+pub(crate) mod metadata;
+mod relocate;
+pub(crate) mod remove;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use connectrpc::{
+    ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
+};
+use guest_proto::filesystem::{
+    self as proto, CreateWatcherRequest, CreateWatcherResponse, EntryInfo, GetWatcherEventsRequest,
+    GetWatcherEventsResponse, ListDirRequest, ListDirResponse, MakeDirRequest, MakeDirResponse,
+    MoveRequest, MoveResponse, RemoveRequest, RemoveResponse, RemoveWatcherRequest,
+    RemoveWatcherResponse, StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
+};
+use rustix::io::Errno;
+
+pub(crate) use error::{FileError, FileErrorKind};
+pub(crate) use relocate::temporary_name;
+
+use crate::paths;
+use crate::state::State;
+use crate::users::{self, Names, User};
+
+/// The file service of the guest.
+#[derive(Debug, Clone)]
+pub(crate) struct Filesystem {
+    state: Arc<State>,
+}
+
+impl Filesystem {
+    /// The service for this sandbox.
+    pub(crate) fn new(state: Arc<State>) -> Self {
+        Self { state }
+    }
+
+    /// Who asks.
+    fn caller(&self, context: &RequestContext) -> Result<User, FileError> {
+        find_user(&self.state, users::named_in(context.headers()))
+    }
+
+    /// What the caller means by `path`.
+    fn expand(&self, path: &str, user: &User) -> Result<PathBuf, FileError> {
+        expand(&self.state, path, user)
+    }
+}
+
+/// The user that a request acts for: the one that it names, else the default one.
+pub(crate) fn find_user(state: &State, named: Option<String>) -> Result<User, FileError> {
+    let name = named.unwrap_or_else(|| state.defaults().user.clone());
+    users::require(&name).map_err(|message| FileError::new(FileErrorKind::UnknownUser, message))
+}
+
+/// What `user` means by `path`.
+pub(crate) fn expand(state: &State, path: &str, user: &User) -> Result<PathBuf, FileError> {
+    let workdir = state.defaults().workdir.clone();
+    paths::expand(path, user, workdir.as_deref()).map_err(FileError::invalid)
+}
+
+#[expect(refining_impl_trait, reason = "the messages themselves are what the trait asks for")]
+impl proto::Filesystem for Filesystem {
+    async fn stat(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, StatRequest>,
+    ) -> ServiceResult<StatResponse> {
+        let user = self.caller(&context)?;
+        let path = self.expand(request.path, &user)?;
+        let entry = blocking::short(move || describe(&path)).await?;
+        Response::ok(StatResponse { entry: entry.into(), ..StatResponse::default() })
+    }
+
+    async fn make_dir(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, MakeDirRequest>,
+    ) -> ServiceResult<MakeDirResponse> {
+        let user = self.caller(&context)?;
+        let path = self.expand(request.path, &user)?;
+        let entry = blocking::short(move || make_dir(&path, &user)).await?;
+        Response::ok(MakeDirResponse { entry: entry.into(), ..MakeDirResponse::default() })
+    }
+
+    async fn r#move(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, MoveRequest>,
+    ) -> ServiceResult<MoveResponse> {
+        let user = self.caller(&context)?;
+        let source = self.expand(request.source, &user)?;
+        let destination = self.expand(request.destination, &user)?;
+        let entry = blocking::long(move || {
+            relocate::relocate(&source, &destination, &user)?;
+            describe(&destination)
+        })
+        .await?;
+        Response::ok(MoveResponse { entry: entry.into(), ..MoveResponse::default() })
+    }
+
+    async fn list_dir(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, ListDirRequest>,
+    ) -> ServiceResult<ListDirResponse> {
+        let user = self.caller(&context)?;
+        let path = self.expand(request.path, &user)?;
+        let depth = request.depth;
+        let entries = blocking::long(move || list::list(&path, depth)).await?;
+        Response::ok(ListDirResponse { entries, ..ListDirResponse::default() })
+    }
+
+    async fn remove(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, RemoveRequest>,
+    ) -> ServiceResult<RemoveResponse> {
+        let user = self.caller(&context)?;
+        let path = self.expand(request.path, &user)?;
+        blocking::long(move || remove::remove(&path)).await?;
+        Response::ok(RemoveResponse::default())
+    }
+
+    async fn watch_dir(
+        &self,
+        _context: RequestContext,
+        _request: ServiceRequest<'_, WatchDirRequest>,
+    ) -> ServiceResult<ServiceStream<WatchDirResponse>> {
+        Err(no_watching())
+    }
+
+    async fn create_watcher(
+        &self,
+        _context: RequestContext,
+        _request: ServiceRequest<'_, CreateWatcherRequest>,
+    ) -> ServiceResult<CreateWatcherResponse> {
+        Err(no_watching())
+    }
+
+    async fn get_watcher_events(
+        &self,
+        _context: RequestContext,
+        _request: ServiceRequest<'_, GetWatcherEventsRequest>,
+    ) -> ServiceResult<GetWatcherEventsResponse> {
+        Err(no_watching())
+    }
+
+    async fn remove_watcher(
+        &self,
+        _context: RequestContext,
+        _request: ServiceRequest<'_, RemoveWatcherRequest>,
+    ) -> ServiceResult<RemoveWatcherResponse> {
+        Err(no_watching())
+    }
+}
+
+fn no_watching() -> ConnectError {
+    ConnectError::unimplemented("watching directories is not available yet")
+}
+
+fn describe(path: &Path) -> Result<EntryInfo, FileError> {
+    entry::describe(path, &Names::read()).map_err(|errno| match errno {
+        // Below a file there is nothing; a client that asks whether a path is there wants "no".
+        Errno::NOTDIR => FileError::from_errno(Errno::NOENT, path),
+        errno => FileError::from_errno(errno, path),
+    })
+}
+
+fn make_dir(path: &Path, user: &User) -> Result<EntryInfo, FileError> {
+    match rustix::fs::stat(path) {
+        Ok(stat) if rustix::fs::FileType::from_raw_mode(stat.st_mode).is_dir() => {
+            return Err(FileError::new(
+                FileErrorKind::AlreadyExists,
+                format!("directory already exists: '{}'", path.display()),
+            ));
+        }
+        Ok(_) => {
+            return Err(FileError::invalid(format!(
+                "path already exists but it is not a directory: '{}'",
+                path.display()
+            )));
+        }
+        Err(_) => folders::open_or_create(path, user)?,
+    };
+    describe(path)
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// The user who runs the tests, with a home of its own name.
+    pub(crate) fn myself() -> User {
+        let (uid, gid) = (rustix::process::getuid().as_raw(), rustix::process::getgid().as_raw());
+        User {
+            name: Names::read().user(uid),
+            uid,
+            gid,
+            groups: vec![gid],
+            home: std::env::temp_dir(),
+            shell: PathBuf::from("/bin/sh"),
+        }
+    }
+
+    #[test]
+    fn making_a_folder_twice_and_over_a_file_are_told_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("a/b");
+        let entry = make_dir(&path, &myself()).unwrap();
+        assert_eq!(entry.permissions, "drwxr-xr-x");
+        let error = make_dir(&path, &myself()).unwrap_err();
+        assert_eq!(error.kind, FileErrorKind::AlreadyExists);
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["file", "file/below"] {
+            let error = make_dir(&folder.path().join(name), &myself()).unwrap_err();
+            assert_eq!(error.kind, FileErrorKind::Invalid, "{name}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_below_a_file() {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("file"), "").unwrap();
+        for name in ["none", "file/below", "file/"] {
+            let error = describe(&folder.path().join(name)).unwrap_err();
+            assert_eq!(error.kind, FileErrorKind::NotFound, "{name}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! The plain HTTP routes of the guest: everything that is not Connect.
+//!
+//! | route | what it does |
+//! |---|---|
+//! | `GET /health` | 204: the guest is there |
+//! | `GET /metrics` | what the sandbox uses ([`crate::metrics`]) |
+//! | `GET /envs` | the variables that every process gets |
+//! | `POST /init` | what the engine tells about the sandbox ([`init`]) |
+//! | `GET /files` | a file's content ([`download`]) |
+//! | `POST /files` | new content of files ([`upload`]) |
+//!
+//! Every error is `{"code": <status>, "message": <text>}`. Who may ask is decided before.
+
+mod destination;
+mod download;
+mod file_body;
+mod init;
+mod multipart;
+mod query;
+mod range;
+mod upload;
+
+use std::io;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::Serialize;
+
+use crate::files::{FileError, blocking};
+use crate::metrics;
+use crate::server::Body;
+use crate::state::State;
+
+/// Answers a request.
+pub(crate) async fn respond(request: Request<Incoming>, state: Arc<State>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let answer = match (head.uri.path(), &head.method) {
+        ("/health", &Method::GET | &Method::HEAD) => Ok(empty(StatusCode::NO_CONTENT)),
+        ("/metrics", &Method::GET) => measure(&state).await,
+        ("/envs", &Method::GET) => json(StatusCode::OK, &state.defaults().environment),
+        ("/init", &Method::POST) => init::init(body, &state).await,
+        ("/files", &Method::GET | &Method::HEAD) => download::download(&head, &state).await,
+        ("/files", &Method::POST) => upload::upload(&head, body, &state).await,
+        ("/files", _) => Err(HttpError::wrong_method("GET, HEAD, POST")),
+        ("/health", _) => Err(HttpError::wrong_method("GET, HEAD")),
+        ("/metrics" | "/envs", _) => Err(HttpError::wrong_method("GET")),
+        ("/init", _) => Err(HttpError::wrong_method("POST")),
+        (path, _) => {
+            Err(HttpError::new(StatusCode::NOT_FOUND, format!("there is no route '{path}'")))
+        }
+    };
+    answer.unwrap_or_else(HttpError::into_response)
+}
+
+async fn measure(state: &State) -> Result<Response<Body>, HttpError> {
+    let limits = state.defaults().limits;
+    let metrics = blocking::short(move || Ok(metrics::measure(limits))).await?;
+    json(StatusCode::OK, &metrics)
+}
+
+/// A request that cannot be answered as asked.
+#[derive(Debug)]
+struct HttpError {
+    status: StatusCode,
+    message: String,
+    allow: Option<&'static str>,
+}
+
+impl HttpError {
+    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+        Self { status, message: message.into(), allow: None }
+    }
+
+    fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, message)
+    }
+
+    fn wrong_method(allow: &'static str) -> Self {
+        let message = format!("this route takes {allow}");
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, message, allow: Some(allow) }
+    }
+
+    fn into_response(self) -> Response<Body> {
+        let shape = ErrorShape { code: self.status.as_u16(), message: &self.message };
+        let mut response = json(self.status, &shape).unwrap_or_else(|error| empty(error.status));
+        if let Some(allow) = self.allow {
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        }
+        response
+    }
+}
+
+impl From<FileError> for HttpError {
+    fn from(error: FileError) -> Self {
+        Self::new(error.status(), error.message)
+    }
+}
+
+#[derive(Serialize)]
+struct ErrorShape<'a> {
+    code: u16,
+    message: &'a str,
+}
+
+fn empty(status: StatusCode) -> Response<Body> {
+    let mut response = Response::new(crate::server::empty());
+    *response.status_mut() = status;
+    response
+}
+
+/// A body that is produced while it is sent.
+fn streamed(body: impl http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static) -> Body {
+    body.map_err(Into::into).boxed_unsync()
+}
+
+fn json(status: StatusCode, value: &impl Serialize) -> Result<Response<Body>, HttpError> {
+    let text = serde_json::to_vec(value).map_err(|error| {
+        HttpError::new(StatusCode::INTERNAL_SERVER_ERROR, format!("no answer: {error}"))
+    })?;
+    let mut response = Response::new(crate::server::full(Bytes::from(text)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    Ok(response)
+}

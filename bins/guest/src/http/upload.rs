@@ -1,0 +1,234 @@
+//! `POST /files`: new content of files.
+//!
+//! Two forms: a body that is one file, and a form (`multipart/form-data`) with one or many parts
+//! named `file`. Where a file goes is told by `path`, or by the file name of a part. The files of
+//! a form are written one after the other; when one fails, those before it stay.
+
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{CONTENT_ENCODING, CONTENT_TYPE, EXPECT};
+use http::request::Parts;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde::Serialize;
+
+use super::HttpError;
+use super::destination::Destination;
+use super::multipart::{Event, Malformed, Parser, Part};
+use super::query::parameter;
+use crate::files::metadata::{self, Metadata};
+use crate::files::{self, blocking};
+use crate::server::Body;
+use crate::state::State;
+use crate::users::User;
+
+/// How much of a refused upload is still taken, and for how long. A client that is cut off in
+/// the middle of its sending sees a broken connection instead of the reason.
+const MOST_IGNORED: usize = 256 << 20;
+const LONGEST_IGNORED: Duration = Duration::from_secs(5);
+
+/// A file that was written, as the answer tells it.
+#[derive(Debug, Serialize)]
+struct Written {
+    path: String,
+    name: String,
+    r#type: &'static str,
+    #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
+    metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+/// Takes the files of a request.
+pub(super) async fn upload(
+    head: &Parts,
+    body: Incoming,
+    state: &State,
+) -> Result<Response<Body>, HttpError> {
+    let mut arriving = Arriving { body, has_begun: !head.headers.contains_key(EXPECT) };
+    let done = match Upload::new(head, state) {
+        Ok(upload) => upload.take(head, &mut arriving).await,
+        Err(error) => Err(error),
+    };
+    if done.is_err() {
+        arriving.ignore_rest().await;
+    }
+    super::json(StatusCode::OK, &done?)
+}
+
+/// What applies to all files of a request.
+struct Upload<'a> {
+    state: &'a State,
+    user: User,
+    path: Option<String>,
+    metadata: Metadata,
+}
+
+impl<'a> Upload<'a> {
+    fn new(head: &Parts, state: &'a State) -> Result<Self, HttpError> {
+        let encoding = head.headers.get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes);
+        if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
+            return Err(HttpError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "a compressed upload is not supported yet: send it without content-encoding",
+            ));
+        }
+        Ok(Self {
+            state,
+            user: files::find_user(state, parameter(head.uri.query(), "username")?)?,
+            path: parameter(head.uri.query(), "path")?,
+            metadata: metadata::in_headers(&head.headers)?,
+        })
+    }
+
+    async fn take(self, head: &Parts, arriving: &mut Arriving) -> Result<Vec<Written>, HttpError> {
+        let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.unwrap_or_default();
+        match kind.split(';').next().unwrap_or_default().trim() {
+            "application/octet-stream" => self.take_body(arriving).await,
+            "multipart/form-data" => self.take_form(kind, arriving).await,
+            _ => Err(HttpError::new(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                format!(
+                    "an upload is multipart/form-data or application/octet-stream, not '{kind}'"
+                ),
+            )),
+        }
+    }
+
+    /// The body is the file.
+    async fn take_body(self, arriving: &mut Arriving) -> Result<Vec<Written>, HttpError> {
+        let Some(path) = self.path.as_deref().filter(|path| !path.is_empty()) else {
+            return Err(HttpError::bad_request("'path' says where the file goes, and is missing"));
+        };
+        let mut destination = self.open(path).await?;
+        while let Some(data) = arriving.next().await? {
+            destination.write(data).await?;
+        }
+        Ok(vec![self.written(&destination.finish().await?)])
+    }
+
+    /// The parts are the files.
+    async fn take_form(
+        self,
+        kind: &str,
+        arriving: &mut Arriving,
+    ) -> Result<Vec<Written>, HttpError> {
+        let mut parser = Parser::new(kind)?;
+        let mut written: Vec<Written> = Vec::new();
+        let mut destination = None;
+        loop {
+            match parser.next()? {
+                Event::Part(part) if part.name.as_deref() == Some("file") => {
+                    let path = self.path_of(&part)?;
+                    let expanded = files::expand(self.state, path, &self.user)?;
+                    let shown = expanded.to_string_lossy();
+                    if written.iter().any(|earlier| earlier.path == shown) {
+                        return Err(HttpError::bad_request(format!(
+                            "two files of one upload have the same path '{shown}'; the first one \
+                             was written"
+                        )));
+                    }
+                    destination = Some(self.open(path).await?);
+                }
+                Event::Part(_) => destination = None,
+                Event::Data(data) => {
+                    if let Some(destination) = &mut destination {
+                        destination.write(data).await?;
+                    }
+                }
+                Event::PartEnd => {
+                    if let Some(destination) = destination.take() {
+                        written.push(self.written(&destination.finish().await?));
+                    }
+                }
+                Event::NeedMore => match arriving.next().await? {
+                    Some(data) => parser.push(&data),
+                    None => return Err(Malformed("the form ends before its last boundary").into()),
+                },
+                Event::End if written.is_empty() => {
+                    return Err(Malformed("the form has no part named 'file'").into());
+                }
+                Event::End => return Ok(written),
+            }
+        }
+    }
+
+    fn path_of<'b>(&'b self, part: &'b Part) -> Result<&'b str, HttpError> {
+        let path = self.path.as_deref().filter(|path| !path.is_empty());
+        path.or(part.filename.as_deref()).filter(|path| !path.is_empty()).ok_or_else(|| {
+            HttpError::bad_request("neither 'path' nor a file name says where the file goes")
+        })
+    }
+
+    async fn open(&self, path: &str) -> Result<Destination, HttpError> {
+        let mut expanded = files::expand(self.state, path, &self.user)?;
+        // Making a relative path absolute drops a slash at its end, which says "a folder".
+        if path.ends_with('/') {
+            expanded.push("");
+        }
+        let (user, metadata) = (self.user.clone(), self.metadata.clone());
+        let open = move || Destination::open(&expanded, &user, &metadata);
+        Ok(blocking::short(open).await?)
+    }
+
+    fn written(&self, path: &Path) -> Written {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let pairs = self.metadata.iter().cloned();
+        Written {
+            path: path.to_string_lossy().into_owned(),
+            name,
+            r#type: "file",
+            metadata: pairs.map(|(key, value)| (key, value.into())).collect(),
+        }
+    }
+}
+
+impl From<Malformed> for HttpError {
+    fn from(malformed: Malformed) -> Self {
+        Self::bad_request(malformed.0)
+    }
+}
+
+/// The body of a request on its way in.
+struct Arriving {
+    body: Incoming,
+    /// Whether the client sends already: one that waits for `100 Continue` does not.
+    has_begun: bool,
+}
+
+impl Arriving {
+    async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
+        self.has_begun = true;
+        while let Some(frame) = self.body.frame().await {
+            let frame = frame.map_err(|error| {
+                HttpError::bad_request(format!("the upload broke off: {error}"))
+            })?;
+            if let Ok(data) = frame.into_data()
+                && !data.is_empty()
+            {
+                return Ok(Some(data));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Takes the rest of a refused upload, within limits.
+    async fn ignore_rest(&mut self) {
+        if !self.has_begun {
+            return;
+        }
+        let ignore = async {
+            let mut ignored = 0;
+            while let Ok(Some(data)) = self.next().await {
+                ignored += data.len();
+                if ignored > MOST_IGNORED {
+                    break;
+                }
+            }
+        };
+        // Either way there is nothing more to do for this client.
+        let _ = tokio::time::timeout(LONGEST_IGNORED, ignore).await;
+    }
+}

@@ -1,0 +1,98 @@
+//! Process 1 of a sandbox.
+//!
+//! It serves requests, reaps whoever loses its parent, and goes down with the spawner: without
+//! it no command can be started, and the supervisor outside is told by the exit code.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::linux::net::SocketAddrExt as _;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, wait};
+use sys_linux::fdpass;
+use sys_linux::namespace::{Namespaces, Side, fork, leave};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::process::Spawner;
+use crate::server::{self, Peers};
+use crate::spawner;
+use crate::state::State;
+
+/// The abstract name of the guest's socket, in the sandbox's network namespace.
+const SOCKET_NAME: &[u8] = b"soma-guest";
+
+/// The exit code that says: the spawner died.
+const SPAWNER_DIED: u8 = 70;
+
+/// The program `soma-guest init`.
+///
+/// Descriptor 3 is the socket to the spawner. Descriptor 4 is a pipe that gets one byte once
+/// connections are taken.
+pub(crate) fn run() -> io::Result<ExitCode> {
+    let spawner = fdpass::inherited(3)?;
+    let ready = fdpass::inherited(4)?;
+    let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
+    rustix::io::write(&ready, &[1])?;
+    drop(ready);
+    serve(listener, Peers::Outside, spawner)
+}
+
+/// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
+/// of its own, on a socket in the file system that anybody may connect to.
+pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
+    let [path] = arguments else { return Err(io::Error::other("expected the socket's path")) };
+    let (guest, spawner) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    match fork(Namespaces::NONE)? {
+        Side::Child => {
+            drop(guest);
+            leave(i32::from(spawner::serve(spawner).is_err()))
+        }
+        Side::Parent(_) => drop(spawner),
+    }
+    serve(UnixListener::bind(path)?, Peers::Anybody, guest)
+}
+
+fn serve(listener: UnixListener, peers: Peers, spawner: OwnedFd) -> io::Result<ExitCode> {
+    raise_open_files()?;
+    listener.set_nonblocking(true)?;
+    // One thread is plenty for moving bytes, and the smallest.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let state = Arc::new(State::new(Spawner::new(spawner)?));
+        let children = signal(SignalKind::child())?;
+        let mut terminated = signal(SignalKind::terminate())?;
+        tokio::select! {
+            error = server::serve(listener, peers, Arc::clone(&state)) => Err(error),
+            () = reap(children) => Ok(ExitCode::FAILURE),
+            () = state.spawner.gone() => Ok(ExitCode::from(SPAWNER_DIED)),
+            _ = terminated.recv() => {
+                state.processes.kill_all();
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    })
+}
+
+/// Reaps every child that ended. Commands are not among them: their keepers reap those.
+async fn reap(mut children: Signal) {
+    // A child may have ended before the first signal could be heard.
+    loop {
+        while let Ok(Some(_)) = wait(WaitOptions::NOHANG) {}
+        if children.recv().await.is_none() {
+            return;
+        }
+    }
+}
+
+/// Each command takes four descriptors, so the usual soft limit of 1024 is soon reached. The
+/// commands themselves get the limit of the spawner, which is left as it is.
+fn raise_open_files() -> io::Result<()> {
+    let limit = getrlimit(Resource::Nofile);
+    Ok(setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum })?)
+}

@@ -1,0 +1,141 @@
+//! Starts a process through the spawner.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::Interest;
+use tokio::net::UnixDatagram;
+use tokio::net::unix::pipe;
+use tokio::sync::Semaphore;
+
+use crate::keeper::{Order, Report};
+use crate::spawner::{Command, Request};
+
+/// As many requests as are on their way at once. Each has five descriptors in the socket, and
+/// the kernel allows a user no more of those than open files.
+const MOST_AT_ONCE: usize = 32;
+
+/// The guest's end of the socket to the spawner.
+#[derive(Debug)]
+pub(crate) struct Spawner {
+    socket: UnixDatagram,
+    turns: Semaphore,
+}
+
+/// A process that was just started.
+#[derive(Debug)]
+pub(super) struct Launched {
+    pub(super) pid: u32,
+    pub(super) control: Control,
+    pub(super) stdin: Option<pipe::Sender>,
+    pub(super) stdout: pipe::Receiver,
+    pub(super) stderr: pipe::Receiver,
+    /// The program could not be executed, as far as is known yet.
+    pub(super) exec_errno: Option<i32>,
+}
+
+impl Spawner {
+    /// Takes over the guest's end of the socket.
+    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: watched(socket)?, turns: Semaphore::new(MOST_AT_ONCE) })
+    }
+
+    /// Waits until the spawner is gone. It never says anything, so this is all it is read for.
+    pub(crate) async fn gone(&self) {
+        loop {
+            let read = self
+                .socket
+                .async_io(Interest::READABLE, || Ok(rustix::io::read(&self.socket, &mut [0; 16])?));
+            if !matches!(read.await, Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    /// Starts a command. Without an open standard input it reads from `/dev/null`.
+    pub(super) async fn launch(&self, command: &Command, stdin: bool) -> io::Result<Launched> {
+        // The semaphore is never closed.
+        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
+        let body = command.to_file()?;
+        let (child_stdin, stdin) = if stdin {
+            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+            (reader, Some(pipe::Sender::from_owned_fd_unchecked(nonblocking(writer)?)?))
+        } else {
+            (File::open("/dev/null")?.into(), None)
+        };
+        let (stdout, child_stdout) = output_pipe()?;
+        let (stderr, child_stderr) = output_pipe()?;
+        let (control, keepers) =
+            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+        let control = Control::new(control)?;
+        let ends =
+            [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd(), keepers.as_fd()];
+        self.socket
+            .async_io(Interest::WRITABLE, || Request::send(&self.socket, &body, ends))
+            .await?;
+        drop((body, child_stdin, child_stdout, child_stderr, keepers));
+
+        let mut exec_errno = None;
+        loop {
+            match control.report().await? {
+                Some(Report::Started { pid }) => {
+                    let pid = u32::try_from(pid).map_err(io::Error::other)?;
+                    return Ok(Launched { pid, control, stdin, stdout, stderr, exec_errno });
+                }
+                Some(Report::NotExecuted { errno }) => exec_errno = Some(errno),
+                Some(Report::Failed { errno }) => {
+                    return Err(io::Error::from_raw_os_error(errno));
+                }
+                Some(Report::Exited { .. } | Report::Signalled { .. }) | None => {
+                    return Err(io::Error::other("its keeper is gone"));
+                }
+            }
+        }
+    }
+}
+
+/// The guest's end of the socket to a command's keeper.
+#[derive(Debug)]
+pub(super) struct Control {
+    socket: UnixDatagram,
+}
+
+impl Control {
+    fn new(socket: OwnedFd) -> io::Result<Self> {
+        Ok(Self { socket: watched(socket)? })
+    }
+
+    /// The next report; none when the keeper has left.
+    pub(super) async fn report(&self) -> io::Result<Option<Report>> {
+        let report = self.socket.async_io(Interest::READABLE, || Report::receive(&self.socket));
+        match report.await {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
+            other => other,
+        }
+    }
+
+    /// Tells the keeper what to do.
+    pub(super) fn order(&self, order: Order) -> io::Result<()> {
+        order.send(&self.socket)
+    }
+}
+
+/// Lets the runtime watch a socket. It is one of packets in sequence, for which tokio has no
+/// type; that for datagrams differs in nothing but the calls to connect, which are not made.
+fn watched(socket: OwnedFd) -> io::Result<UnixDatagram> {
+    UnixDatagram::from_std(nonblocking(socket)?.into())
+}
+
+/// A pipe: our end, which does not block, and the child's, which does.
+fn output_pipe() -> io::Result<(pipe::Receiver, OwnedFd)> {
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    Ok((pipe::Receiver::from_owned_fd_unchecked(nonblocking(reader)?)?, writer))
+}
+
+fn nonblocking(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    rustix::io::ioctl_fionbio(&descriptor, true)?;
+    Ok(descriptor)
+}

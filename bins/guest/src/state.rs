@@ -1,0 +1,62 @@
+//! What the guest knows besides its processes: what the engine told it about this sandbox.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::process::{Spawner, Table};
+
+/// Everything that requests share. There is one of it.
+#[derive(Debug)]
+pub(crate) struct State {
+    defaults: Mutex<Defaults>,
+    /// The processes that were started.
+    pub(crate) processes: Table,
+    /// The way to start more.
+    pub(crate) spawner: Spawner,
+}
+
+impl State {
+    /// The state of a guest that was told nothing yet.
+    pub(crate) fn new(spawner: Spawner) -> Self {
+        Self { defaults: Mutex::default(), processes: Table::default(), spawner }
+    }
+
+    /// What applies where a request says nothing. Never hold it across an `await`.
+    pub(crate) fn defaults(&self) -> MutexGuard<'_, Defaults> {
+        // A thread that panicked ended the whole guest, so nobody ever sees a poisoned lock.
+        self.defaults.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What applies where a request says nothing.
+#[derive(Debug, Clone)]
+pub(crate) struct Defaults {
+    /// Variables that every process gets.
+    pub(crate) environment: BTreeMap<String, String>,
+    /// Who acts when a request names nobody.
+    pub(crate) user: String,
+    /// Where processes start; none means the user's home.
+    pub(crate) workdir: Option<PathBuf>,
+    /// What the engine allows this sandbox, for metrics: the guest sees the host's figures.
+    pub(crate) limits: Option<LimitsTold>,
+}
+
+impl Default for Defaults {
+    fn default() -> Self {
+        Self { environment: BTreeMap::new(), user: "user".to_owned(), workdir: None, limits: None }
+    }
+}
+
+/// The limits of the sandbox, as the engine told them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LimitsTold {
+    /// Bytes of memory.
+    pub(crate) memory_bytes: Option<u64>,
+    /// Thousandths of a CPU.
+    pub(crate) cpu_millis: Option<u64>,
+    /// Processes and threads.
+    pub(crate) pids: Option<u64>,
+    /// Bytes of disk.
+    pub(crate) disk_bytes: Option<u64>,
+}

@@ -1,0 +1,123 @@
+//! What can be typed.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ErrorKind};
+use clap::{Parser, Subcommand};
+
+use crate::engine::EngineArguments;
+use crate::failure::Failure;
+use crate::run::RunArguments;
+
+/// What was typed.
+pub(crate) enum Parsed {
+    /// Help or a version was asked for.
+    Words(String),
+    /// Something is to be done.
+    Command { home: PathBuf, command: Command },
+}
+
+#[derive(Debug, Parser)]
+#[command(name = "soma", version, about = "Gives every AI agent a body: an isolated computer.")]
+struct Arguments {
+    /// Where Soma keeps what is its own [default: /var/lib/soma for root, else ~/.soma].
+    #[arg(long, env = "SOMA_HOME", global = true, value_name = "FOLDER", hide_env_values = true)]
+    home: Option<PathBuf>,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run code or a program in a fresh sandbox that is gone afterwards.
+    Run(Box<RunArguments>),
+    /// Serve sandboxes on this host; `run` starts one by itself.
+    Engine(EngineArguments),
+}
+
+/// Reads what was typed.
+pub(crate) fn parse(typed: impl IntoIterator<Item = OsString>) -> Result<Parsed, Failure> {
+    let arguments = match Arguments::try_parse_from(typed) {
+        Ok(arguments) => arguments,
+        Err(error) if !error.use_stderr() => return Ok(Parsed::Words(error.to_string())),
+        Err(error) => return Err(in_one_line(&error)),
+    };
+    let home = match arguments.home {
+        Some(home) => home,
+        None => default_home()?,
+    };
+    Ok(Parsed::Command { home, command: arguments.command })
+}
+
+fn default_home() -> Result<PathBuf, Failure> {
+    if rustix::process::geteuid().is_root() {
+        return Ok(PathBuf::from("/var/lib/soma"));
+    }
+    match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
+        Some(home) => Ok(PathBuf::from(home).join(".soma")),
+        None => Err(Failure::usage("there is no home folder to keep sandboxes in")
+            .hint("say where with SOMA_HOME or --home")),
+    }
+}
+
+/// Clap explains over several lines; the first has what happened.
+fn in_one_line(error: &clap::Error) -> Failure {
+    let words = error.to_string();
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        return Failure::usage("no command was given").hint("see `soma --help`");
+    }
+    let first = words.lines().next().unwrap_or("that cannot be read");
+    let message = first.strip_prefix("error: ").unwrap_or(first);
+    let failure = Failure::usage(message);
+    match error.get(ContextKind::SuggestedArg) {
+        Some(similar) => failure.hint(format!("did you mean `{similar}`?")),
+        None => failure.hint("see `soma run --help`"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(typed: &[&str]) -> String {
+        match parse(typed.iter().map(OsString::from)) {
+            Err(failure) => {
+                assert_eq!(failure.code, 2);
+                failure.message
+            }
+            Ok(_) => panic!("{typed:?} was taken"),
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_one_line() {
+        for typed in [
+            &["soma"][..],
+            &["soma", "fly"],
+            &["soma", "run", "--fly"],
+            &["soma", "run", "--memory", "lots", "1"],
+            &["soma", "run", "--cpus", "many", "1"],
+            &["soma", "run", "--pids", "-3", "1"],
+            &["soma", "run", "--lang", "bash", "--", "true"],
+            &["soma", "run", "--user"],
+        ] {
+            let message = refused(typed);
+            assert!(!message.is_empty() && !message.contains('\n'), "{typed:?}: {message}");
+            assert!(!message.starts_with("error"), "{typed:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_language_is_answered_with_the_known_ones() {
+        let message = refused(&["soma", "run", "--lang", "cobol", "1"]);
+        assert!(message.contains("bash, python, node and r"), "{message}");
+    }
+
+    #[test]
+    fn help_is_no_failure() {
+        let parsed = parse(["soma", "run", "--help"].map(OsString::from));
+        assert!(matches!(parsed, Ok(Parsed::Words(words)) if words.contains("--timeout")));
+    }
+}

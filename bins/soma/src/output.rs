@@ -1,0 +1,46 @@
+//! The only place that writes to the terminal.
+//!
+//! Data goes to standard output, talk to standard error. What a sandbox's command writes is
+//! passed on as it is, through a [`Console`].
+
+mod console;
+
+pub(crate) use console::{Broken, Console, Stream};
+
+use crate::failure::{Failure, SOMA_FAILED};
+
+/// Says what went wrong: one line, and perhaps one more on what to do.
+pub(crate) fn failure(failure: &Failure) {
+    if failure.message.is_empty() {
+        return;
+    }
+    let hint = failure.hint.as_ref().map(|hint| format!("hint: {}\n", one_line(hint)));
+    let words =
+        format!("soma: {}\n{}", one_line(&failure.message), hint.as_deref().unwrap_or_default());
+    // There is nowhere left to say that nothing can be said.
+    let _ = console::write_all(rustix::stdio::stderr(), words.as_bytes());
+}
+
+/// Writes what was asked for, such as help.
+pub(crate) fn words(words: &str) -> Result<u8, Failure> {
+    console::write_all(rustix::stdio::stdout(), words.as_bytes())
+        .map(|()| 0)
+        .map_err(|error| Failure::from(Broken::from(error)))
+}
+
+/// Names that people chose end up in messages; none of them may steer the terminal.
+fn one_line(words: &str) -> String {
+    words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+impl From<Broken> for Failure {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            // As a program that SIGPIPE ended, which is what the others in a pipeline are.
+            Broken::Closed => Self::new(128 + 13, ""),
+            Broken::Failed(error) => {
+                Self::new(SOMA_FAILED, format!("the output cannot be written: {error}"))
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Standard input on its way to a command.
+//!
+//! Reading may block for ever, so a thread reads. It hands over one piece at a time and reads
+//! no further than that: what the command does not take stays with whoever writes it. Nobody
+//! waits for the thread at the end.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use guest_proto::GuestClient;
+use rustix::fs::FileType;
+use rustix::io::Errno;
+use tokio::sync::mpsc;
+
+/// What is read at once.
+const PIECE: usize = 64 << 10;
+
+/// Where a command's input comes from.
+#[derive(Debug)]
+pub(super) struct Input {
+    source: Option<OwnedFd>,
+}
+
+impl Input {
+    /// This program's own standard input.
+    pub(super) fn standard() -> Self {
+        let stdin = std::io::stdin();
+        let source = if is_worth_reading(stdin.as_fd()) {
+            stdin.as_fd().try_clone_to_owned().ok()
+        } else {
+            None
+        };
+        Self { source }
+    }
+
+    /// Some other source; `None` is empty.
+    #[cfg(test)]
+    pub(super) fn from(source: Option<OwnedFd>) -> Self {
+        Self { source }
+    }
+
+    /// Whether there may be something to read. A command whose input is empty gets none at all.
+    pub(super) fn is_open(&self) -> bool {
+        self.source.is_some()
+    }
+
+    /// Feeds a process until there is no more, or the process takes no more.
+    pub(super) async fn feed(self, guest: &GuestClient, pid: u32) {
+        let Some(source) = self.source else { return };
+        let (sender, mut pieces) = mpsc::channel(1);
+        let thread = std::thread::Builder::new().name("input".to_owned());
+        if thread.spawn(move || read(&source, &sender)).is_ok() {
+            while let Some(piece) = pieces.recv().await {
+                // A process that ended or closed its input is no failure: its exit code says
+                // what it made of that.
+                if guest.send_input(pid, piece).await.is_err() {
+                    return;
+                }
+            }
+        }
+        let _ = guest.close_stdin(pid).await;
+    }
+}
+
+fn read(source: &OwnedFd, pieces: &mpsc::Sender<Vec<u8>>) {
+    loop {
+        let mut piece = vec![0; PIECE];
+        match rustix::io::read(source, &mut piece) {
+            Ok(0) => return,
+            Ok(length) => {
+                piece.truncate(length);
+                if pieces.blocking_send(piece).is_err() {
+                    return;
+                }
+            }
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                use rustix::event::{PollFd, PollFlags, poll};
+                if poll(&mut [PollFd::new(source, PollFlags::IN)], None).is_err() {
+                    return;
+                }
+            }
+            // A folder as input, a terminal that went away: the command sees the end.
+            Err(_) => return,
+        }
+    }
+}
+
+/// `/dev/null` is empty, and reading a terminal from the background would stop this program.
+fn is_worth_reading(stdin: BorrowedFd<'_>) -> bool {
+    let null = rustix::fs::makedev(1, 3);
+    let is_null = rustix::fs::fstat(stdin).is_ok_and(|stat| {
+        FileType::from_raw_mode(stat.st_mode) == FileType::CharacterDevice && stat.st_rdev == null
+    });
+    let in_background = rustix::termios::isatty(stdin)
+        && rustix::termios::tcgetpgrp(stdin).is_ok_and(|front| front != rustix::process::getpgrp());
+    !is_null && !in_background
+}

@@ -1,0 +1,182 @@
+//! Why a guest did not do what it was asked.
+
+use connectrpc::{ConnectError, ErrorCode};
+use http::StatusCode;
+use serde::Deserialize;
+
+use super::transport::BROKEN;
+
+/// A cause from some other crate.
+pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// Why a guest did not do what it was asked, in the guest's own words.
+///
+/// A variant exists only where a caller acts on it; the rest is [`GuestError::Refused`].
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum GuestError {
+    /// No such process or file.
+    #[error("{message}")]
+    NotFound {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// It is there already.
+    #[error("{message}")]
+    AlreadyExists {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// The wish itself is wrong: a folder that is not there, a file that is a folder.
+    #[error("{message}")]
+    InvalidArgument {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// The sandbox has no such user.
+    #[error("{message}")]
+    UnknownUser {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// It took longer than it was allowed to, and was ended.
+    #[error("{message}")]
+    DeadlineExceeded {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// The sandbox's disk is full.
+    #[error("{message}")]
+    NoSpace {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// The guest cannot be reached, or went away in the middle. It may be back later.
+    #[error("the guest cannot be reached: {message}")]
+    Unavailable {
+        /// What was seen of it.
+        message: String,
+    },
+
+    /// Anything else.
+    #[error("{message} ({code})")]
+    Refused {
+        /// The protocol's name for the kind of trouble.
+        code: &'static str,
+        /// The guest's words.
+        message: String,
+    },
+}
+
+impl GuestError {
+    /// Whether the same request may succeed later without anyone changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Self::Unavailable { .. })
+    }
+
+    /// Whether whoever asked can mend it, by asking for something else.
+    pub fn is_callers_fault(&self) -> bool {
+        !matches!(self, Self::Unavailable { .. } | Self::Refused { .. })
+    }
+
+    pub(super) fn unavailable(cause: &dyn std::error::Error) -> Self {
+        let mut message = cause.to_string();
+        let mut source = cause.source();
+        while let Some(cause) = source {
+            message = format!("{message}: {cause}");
+            source = cause.source();
+        }
+        Self::Unavailable { message: harmless(&message) }
+    }
+
+    /// What a plain HTTP answer means, given its body.
+    pub(super) fn from_answer(status: StatusCode, body: &[u8]) -> Self {
+        #[derive(Deserialize)]
+        struct Words {
+            message: String,
+        }
+        let message = match serde_json::from_slice::<Words>(body) {
+            Ok(words) => harmless(&words.message),
+            Err(_) => format!("the guest answered with status {}", status.as_u16()),
+        };
+        match status {
+            StatusCode::INSUFFICIENT_STORAGE => Self::NoSpace { message },
+            StatusCode::BAD_REQUEST => Self::new(ErrorCode::InvalidArgument, message),
+            StatusCode::UNAUTHORIZED => Self::new(ErrorCode::Unauthenticated, message),
+            StatusCode::FORBIDDEN => Self::new(ErrorCode::PermissionDenied, message),
+            StatusCode::NOT_FOUND => Self::new(ErrorCode::NotFound, message),
+            StatusCode::CONFLICT => Self::new(ErrorCode::AlreadyExists, message),
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
+                Self::new(ErrorCode::Unavailable, message)
+            }
+            StatusCode::GATEWAY_TIMEOUT => Self::new(ErrorCode::DeadlineExceeded, message),
+            _ => Self::new(ErrorCode::Internal, message),
+        }
+    }
+
+    fn new(code: ErrorCode, message: String) -> Self {
+        match code {
+            ErrorCode::NotFound => Self::NotFound { message },
+            ErrorCode::AlreadyExists => Self::AlreadyExists { message },
+            ErrorCode::InvalidArgument => Self::InvalidArgument { message },
+            ErrorCode::Unauthenticated if message.contains("username") => {
+                Self::UnknownUser { message }
+            }
+            ErrorCode::DeadlineExceeded => Self::DeadlineExceeded { message },
+            ErrorCode::Unavailable => Self::Unavailable { message },
+            // The library calls a body that broke off internal; our transport marks it.
+            ErrorCode::Internal if message.contains(BROKEN) => Self::Unavailable { message },
+            _ => Self::Refused { code: code.as_str(), message },
+        }
+    }
+}
+
+impl From<ConnectError> for GuestError {
+    fn from(error: ConnectError) -> Self {
+        let words = error.message.as_deref().unwrap_or("the guest gave no reason");
+        Self::new(error.code, harmless(words))
+    }
+}
+
+/// A guest's words, short and without anything that would steer a terminal or forge a log line.
+pub(super) fn harmless(words: &str) -> String {
+    words.chars().take(500).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_words_cannot_steer_a_terminal() {
+        let error = ConnectError::not_found(format!("\u{1b}[2Jgone\n{}", "x".repeat(5000)));
+        let GuestError::NotFound { message } = GuestError::from(error) else { panic!() };
+        assert!(message.starts_with(" [2Jgone x"));
+        assert_eq!(message.chars().count(), 500);
+    }
+
+    #[test]
+    fn an_unknown_user_is_told_from_a_missing_token() {
+        let unknown = ConnectError::unauthenticated("invalid username: 'x'");
+        assert!(matches!(GuestError::from(unknown), GuestError::UnknownUser { .. }));
+        let token = ConnectError::unauthenticated("no token");
+        assert!(matches!(GuestError::from(token), GuestError::Refused { .. }));
+    }
+
+    #[test]
+    fn a_plain_answer_carries_its_words() {
+        let error = GuestError::from_answer(
+            StatusCode::NOT_FOUND,
+            br#"{"code":404,"message":"path '/x' does not exist"}"#,
+        );
+        assert_eq!(error.to_string(), "path '/x' does not exist");
+        let error = GuestError::from_answer(StatusCode::IM_A_TEAPOT, b"<html>");
+        assert_eq!(error.to_string(), "the guest answered with status 418 (internal)");
+    }
+}

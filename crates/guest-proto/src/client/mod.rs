@@ -1,0 +1,94 @@
+//! The client of a guest: typed calls over any byte stream.
+//!
+//! [`GuestClient`] asks a [`Dial`] for streams and speaks HTTP/1.1 with Connect RPC on them, in
+//! binary protobuf. It does not care whether a stream is a unix socket, a vsock or a pipe.
+//!
+//! A guest is hostile: code that broke out inside a sandbox may be the one that answers. So
+//! every answer has a bound ([`MESSAGE_LIMIT`], [`EVENT_LIMIT`], [`ANSWER_LIMIT`]), every short
+//! call has a time limit, and words from a guest are made harmless before they are shown.
+//!
+//! Start at [`GuestClient`]; the calls are in the files of their subject.
+
+mod error;
+mod filesystem;
+mod process;
+mod state;
+mod transfer;
+mod transport;
+
+use std::fmt;
+use std::time::Duration;
+
+use base64::Engine as _;
+use connectrpc::client::{CallOptions, ClientConfig};
+use http::Uri;
+
+pub use error::{BoxError, GuestError};
+pub use process::{Ended, Event, Running, StartOptions};
+pub use state::{Init, LimitsTold, Metrics};
+pub use transfer::Download;
+pub use transport::Dial;
+use transport::Transport;
+
+use crate::filesystem::FilesystemClient;
+use crate::process::ProcessClient;
+
+/// The most that one answer of a call may have: a long folder listing is the largest.
+pub const MESSAGE_LIMIT: usize = 16 << 20;
+/// The most that one event of a stream may have. Guests send pieces far smaller.
+pub const EVENT_LIMIT: usize = 4 << 20;
+/// The most that a plain HTTP answer may have, file bodies apart.
+pub const ANSWER_LIMIT: usize = 1 << 20;
+
+/// How long a call may take that only asks or changes something small.
+const CALL_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Speaks with one guest. Clones share their connections.
+#[derive(Clone)]
+pub struct GuestClient {
+    transport: Transport,
+    processes: ProcessClient<Transport>,
+    files: FilesystemClient<Transport>,
+}
+
+impl GuestClient {
+    /// A client that gets its connections from `dial`, none of them before the first call.
+    pub fn new(dial: impl Dial) -> Self {
+        let transport = Transport::new(dial);
+        let config = ClientConfig::new(Uri::from_static(transport::BASE))
+            .proto()
+            .with_default_max_message_size(MESSAGE_LIMIT);
+        Self {
+            processes: ProcessClient::new(transport.clone(), config.clone()),
+            files: FilesystemClient::new(transport.clone(), config),
+            transport,
+        }
+    }
+
+    /// Closes the connections that nobody uses now, as must be done before a sandbox is dumped.
+    pub fn close_idle(&self) {
+        self.transport.close_idle();
+    }
+}
+
+impl fmt::Debug for GuestClient {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("GuestClient").finish_non_exhaustive()
+    }
+}
+
+/// The options of a call that is short.
+fn short() -> CallOptions {
+    CallOptions::default().with_timeout(CALL_TIMEOUT)
+}
+
+/// Names the user a call is for, the way E2B's agent takes it: as a password-less Basic user.
+fn as_user(options: CallOptions, user: Option<&str>) -> Result<CallOptions, GuestError> {
+    let Some(user) = user else { return Ok(options) };
+    if user.is_empty() || user.contains([':', '\0']) {
+        // Neither can be a user's name, and a colon would be cut off on the way.
+        return Err(GuestError::UnknownUser { message: format!("invalid username: '{user}'") });
+    }
+    let words = base64::engine::general_purpose::STANDARD.encode(format!("{user}:"));
+    Ok(options.with_header("authorization", format!("Basic {words}")))
+}

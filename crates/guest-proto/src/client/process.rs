@@ -1,0 +1,260 @@
+//! Calls on processes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+use connectrpc::client::{CallOptions, ServerStream};
+use tokio::time::{Instant, timeout_at};
+
+use super::error::harmless;
+use super::transport::GuestBody;
+use super::{EVENT_LIMIT, GuestClient, GuestError, as_user, short};
+use crate::process::__buffa::oneof::{process_input, process_selector};
+use crate::process::__buffa::view::oneof::process_event as seen;
+use crate::process::{
+    CloseStdinRequest, ConnectRequest, ConnectResponseView, ListRequest, ProcessConfig,
+    ProcessEventView, ProcessInfo, ProcessInput, ProcessSelector, SendInputRequest,
+    SendSignalRequest, Signal, StartRequest, StartResponseView,
+};
+
+/// How much longer than the process's own time limit its stream is waited for. The guest ends
+/// the process and says so; this is for a guest that does not.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// What to start, and how.
+#[derive(Clone, Default)]
+pub struct StartOptions {
+    /// The program: a path, or a name that is looked up in the sandbox.
+    pub cmd: String,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Variables on top of the sandbox's own.
+    pub env: BTreeMap<String, String>,
+    /// Where it starts; the user's home when unset.
+    pub cwd: Option<String>,
+    /// Whose process it is; the sandbox's default user when unset.
+    pub user: Option<String>,
+    /// Whether it has a standard input that can be fed.
+    pub stdin: bool,
+    /// When the guest ends it and all below it; never when unset.
+    pub timeout: Option<Duration>,
+}
+
+impl fmt::Debug for StartOptions {
+    /// Arguments and values may hold secrets: only their number is shown.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("StartOptions")
+            .field("cmd", &self.cmd)
+            .field("args", &self.args.len())
+            .field("env", &self.env.len())
+            .field("cwd", &self.cwd)
+            .field("user", &self.user)
+            .field("stdin", &self.stdin)
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+/// What happened to a process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// It runs. Always the first event.
+    Started {
+        /// Its id inside the sandbox.
+        pid: u32,
+    },
+    /// It wrote to its standard output.
+    Stdout(Bytes),
+    /// It wrote to its standard error.
+    Stderr(Bytes),
+    /// It wrote to its terminal.
+    Terminal(Bytes),
+    /// It ended. Always the last event.
+    Ended(Ended),
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ended {
+    /// What it left with; -1 when a signal ended it.
+    pub code: i32,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// The ending in words, such as `exit status 1`.
+    pub status: String,
+    /// What went wrong, when something did.
+    pub error: Option<String>,
+    /// The error number with which the program could not be executed at all.
+    pub exec_errno: Option<i32>,
+}
+
+/// A process that is followed. Dropping this stops following it; the process goes on.
+#[derive(Debug)]
+pub struct Running {
+    stream: Stream,
+    deadline: Option<Instant>,
+    ended: bool,
+}
+
+#[derive(Debug)]
+enum Stream {
+    Started(ServerStream<GuestBody, StartResponseView<'static>>),
+    Connected(ServerStream<GuestBody, ConnectResponseView<'static>>),
+}
+
+impl Running {
+    /// The next thing that happens; `None` after the process ended.
+    ///
+    /// Cancellation-safe: an event that was not returned comes with the next call.
+    pub async fn next(&mut self) -> Result<Option<Event>, GuestError> {
+        while !self.ended {
+            let step = self.stream.step();
+            let seen = match self.deadline {
+                None => step.await?,
+                Some(deadline) => timeout_at(deadline, step).await.map_err(|_| {
+                    let message = "the guest did not end the process in time".to_owned();
+                    GuestError::DeadlineExceeded { message }
+                })??,
+            };
+            match seen {
+                Step::Event(event) => {
+                    self.ended = matches!(event, Event::Ended(_));
+                    return Ok(Some(event));
+                }
+                Step::Nothing => {}
+                Step::Over => {
+                    let message = "its stream was over before the process was".to_owned();
+                    return Err(GuestError::Unavailable { message });
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+enum Step {
+    Event(Event),
+    /// A sign of life, or an event of a newer guest.
+    Nothing,
+    Over,
+}
+
+impl Stream {
+    async fn step(&mut self) -> Result<Step, GuestError> {
+        match self {
+            Self::Started(stream) => Ok(match stream.message().await? {
+                None => Step::Over,
+                Some(message) => read(&message.view().event, message.bytes()),
+            }),
+            Self::Connected(stream) => Ok(match stream.message().await? {
+                None => Step::Over,
+                Some(message) => read(&message.view().event, message.bytes()),
+            }),
+        }
+    }
+}
+
+/// Reads an event without copying what the process wrote: it stays in the buffer it came in.
+fn read(event: &ProcessEventView<'_>, buffer: &Bytes) -> Step {
+    let event = match &event.event {
+        Some(seen::Event::Start(start)) => Event::Started { pid: start.pid },
+        Some(seen::Event::Data(data)) => match data.output {
+            Some(seen::data_event::Output::Stdout(bytes)) => Event::Stdout(buffer.slice_ref(bytes)),
+            Some(seen::data_event::Output::Stderr(bytes)) => Event::Stderr(buffer.slice_ref(bytes)),
+            Some(seen::data_event::Output::Pty(bytes)) => Event::Terminal(buffer.slice_ref(bytes)),
+            None => return Step::Nothing,
+        },
+        Some(seen::Event::End(end)) => Event::Ended(Ended {
+            code: end.exit_code,
+            signal: end.signal,
+            status: harmless(end.status),
+            error: end.error.map(harmless),
+            exec_errno: end.exec_errno,
+        }),
+        Some(seen::Event::Keepalive(_)) | None => return Step::Nothing,
+    };
+    Step::Event(event)
+}
+
+impl GuestClient {
+    /// Starts a process and follows it. The process outlives what is returned.
+    pub async fn start(&self, options: StartOptions) -> Result<Running, GuestError> {
+        let mut call = CallOptions::default().with_max_message_size(EVENT_LIMIT);
+        // Only the guest's clock ends the process: with a clock of our own, set to the same
+        // time, the last of its output would be lost whenever ours ran first.
+        if let Some(timeout) = options.timeout {
+            call = call.with_header("connect-timeout-ms", timeout.as_millis().max(1).to_string());
+        }
+        let call = as_user(call, options.user.as_deref())?;
+        let request = StartRequest {
+            process: ProcessConfig {
+                cmd: options.cmd,
+                args: options.args,
+                envs: options.env.into_iter().collect(),
+                cwd: options.cwd,
+                ..Default::default()
+            }
+            .into(),
+            stdin: Some(options.stdin),
+            ..Default::default()
+        };
+        let deadline =
+            options.timeout.and_then(|timeout| Instant::now().checked_add(timeout + GRACE));
+        let stream = self.processes.start_with_options(request, call).await?;
+        Ok(Running { stream: Stream::Started(stream), deadline, ended: false })
+    }
+
+    /// Follows a process that runs, or ended a short while ago, from now on.
+    pub async fn connect(&self, pid: u32) -> Result<Running, GuestError> {
+        let request = ConnectRequest { process: select(pid).into(), ..Default::default() };
+        let call = CallOptions::default().with_max_message_size(EVENT_LIMIT);
+        let stream = self.processes.connect_with_options(request, call).await?;
+        Ok(Running { stream: Stream::Connected(stream), deadline: None, ended: false })
+    }
+
+    /// Every process that was started through the guest and still runs.
+    pub async fn list(&self) -> Result<Vec<ProcessInfo>, GuestError> {
+        let answer = self.processes.list_with_options(ListRequest::default(), short()).await?;
+        Ok(answer.into_owned().processes)
+    }
+
+    /// Feeds a process's standard input, and waits until it has room for it.
+    ///
+    /// Not cancellation-safe: a call that is given up may have fed some of the bytes.
+    pub async fn send_input(&self, pid: u32, bytes: impl Into<Vec<u8>>) -> Result<(), GuestError> {
+        let input = process_input::Input::Stdin(bytes.into());
+        let input = ProcessInput { input: Some(input), ..Default::default() };
+        let request = SendInputRequest {
+            process: select(pid).into(),
+            input: input.into(),
+            ..Default::default()
+        };
+        self.processes.send_input(request).await?;
+        Ok(())
+    }
+
+    /// Ends a process's standard input.
+    pub async fn close_stdin(&self, pid: u32) -> Result<(), GuestError> {
+        let request = CloseStdinRequest { process: select(pid).into(), ..Default::default() };
+        self.processes.close_stdin_with_options(request, short()).await?;
+        Ok(())
+    }
+
+    /// Sends a signal to a process.
+    pub async fn signal(&self, pid: u32, signal: Signal) -> Result<(), GuestError> {
+        let request = SendSignalRequest {
+            process: select(pid).into(),
+            signal: signal.into(),
+            ..Default::default()
+        };
+        self.processes.send_signal_with_options(request, short()).await?;
+        Ok(())
+    }
+}
+
+fn select(pid: u32) -> ProcessSelector {
+    ProcessSelector { selector: Some(process_selector::Selector::Pid(pid)), ..Default::default() }
+}

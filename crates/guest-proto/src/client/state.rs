@@ -1,0 +1,154 @@
+//! Calls on the guest itself: whether it lives, what it measures, how it is set up.
+
+use std::collections::BTreeMap;
+
+use bytes::Bytes;
+use connectrpc::client::full_body;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Limited};
+use serde::{Deserialize, Serialize};
+
+use super::transport::BASE;
+use super::{ANSWER_LIMIT, CALL_TIMEOUT, GuestClient, GuestError};
+
+/// What a guest measures of its sandbox. Fields that a guest leaves out are zero.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Metrics {
+    /// When, in seconds since 1970.
+    pub ts: i64,
+    /// Processors that can be used.
+    pub cpu_count: u32,
+    /// How much of them is used, in hundredths.
+    pub cpu_used_pct: f64,
+    /// Memory in bytes.
+    pub mem_total: u64,
+    /// Memory in use, in bytes.
+    pub mem_used: u64,
+    /// Memory that holds files and can be given back, in bytes.
+    pub mem_cache: u64,
+    /// Disk in bytes.
+    pub disk_total: u64,
+    /// Disk in use, in bytes.
+    pub disk_used: u64,
+}
+
+/// What a guest is told when its sandbox begins or wakes.
+#[derive(Clone, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Init {
+    /// Variables that every process sees. They replace the earlier ones.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub env_vars: Option<BTreeMap<String, String>>,
+    /// What callers have to show from now on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_token: Option<String>,
+    /// The host's time, as RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub timestamp: Option<String>,
+    /// Who runs what names no user.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_user: Option<String>,
+    /// Where that runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub default_workdir: Option<String>,
+    /// What the sandbox may use, for its metrics: from inside it sees the host's figures.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub limits: Option<LimitsTold>,
+}
+
+/// What a guest is told of its sandbox's limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LimitsTold {
+    /// Memory.
+    pub memory_bytes: u64,
+    /// Processors, in thousandths.
+    pub cpu_millis: u64,
+    /// Processes at one time.
+    pub pids: u64,
+    /// Disk.
+    pub disk_bytes: u64,
+}
+
+impl std::fmt::Debug for Init {
+    /// Variables and the token are secrets.
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter
+            .debug_struct("Init")
+            .field("timestamp", &self.timestamp)
+            .field("default_user", &self.default_user)
+            .field("default_workdir", &self.default_workdir)
+            .finish_non_exhaustive()
+    }
+}
+
+impl GuestClient {
+    /// Returns when the guest answers.
+    pub async fn health(&self) -> Result<(), GuestError> {
+        self.ask(Method::GET, "/health", Bytes::new()).await?;
+        Ok(())
+    }
+
+    /// What the guest measures now.
+    pub async fn metrics(&self) -> Result<Metrics, GuestError> {
+        let answer = self.ask(Method::GET, "/metrics", Bytes::new()).await?;
+        from_json(&answer)
+    }
+
+    /// The variables that every process sees.
+    pub async fn environment(&self) -> Result<BTreeMap<String, String>, GuestError> {
+        let answer = self.ask(Method::GET, "/envs", Bytes::new()).await?;
+        from_json(&answer)
+    }
+
+    /// Tells the guest how its sandbox is set up.
+    pub async fn init(&self, init: &Init) -> Result<(), GuestError> {
+        let body = serde_json::to_vec(init).map_err(|error| GuestError::InvalidArgument {
+            message: format!("the set-up cannot be written: {error}"),
+        })?;
+        self.ask(Method::POST, "/init", body.into()).await?;
+        Ok(())
+    }
+
+    /// One plain HTTP exchange with a short answer.
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Bytes, GuestError> {
+        let mut request = Request::builder().method(method).uri(format!("{BASE}{path}"));
+        if !body.is_empty() {
+            request = request.header("content-type", "application/json");
+        }
+        let request = request.body(full_body(body)).map_err(|error| {
+            GuestError::InvalidArgument { message: format!("no request can be made: {error}") }
+        })?;
+        let exchange = async {
+            let answer = self.transport.exchange(request).await;
+            let (head, body) = answer.map_err(|e| GuestError::unavailable(&e))?.into_parts();
+            Ok::<_, GuestError>((head.status, short_body(body).await?))
+        };
+        let (status, body) =
+            tokio::time::timeout(CALL_TIMEOUT, exchange).await.map_err(|_| {
+                let message =
+                    format!("the guest did not answer within {} s", CALL_TIMEOUT.as_secs());
+                GuestError::DeadlineExceeded { message }
+            })??;
+        accept(status, &body)?;
+        Ok(body)
+    }
+}
+
+/// Reads a body that has no business being long.
+pub(super) async fn short_body(body: super::transport::GuestBody) -> Result<Bytes, GuestError> {
+    let collected = Limited::new(body, ANSWER_LIMIT).collect().await;
+    Ok(collected.map_err(|error| GuestError::unavailable(&*error))?.to_bytes())
+}
+
+pub(super) fn accept(status: StatusCode, body: &[u8]) -> Result<(), GuestError> {
+    if status.is_success() { Ok(()) } else { Err(GuestError::from_answer(status, body)) }
+}
+
+fn from_json<'a, T: Deserialize<'a>>(answer: &'a [u8]) -> Result<T, GuestError> {
+    serde_json::from_slice(answer).map_err(|error| GuestError::Refused {
+        code: "internal",
+        message: format!("the guest's answer cannot be read: {error}"),
+    })
+}

@@ -1,0 +1,94 @@
+//! Finding the engine, or starting one.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use provider::ProviderError;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect as dial, socket_with};
+
+use super::backend;
+use crate::home::Home;
+use crate::link::short_address;
+
+/// An engine's first start on a host builds its template, which takes a moment.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Connects to the engine that is there.
+pub(super) fn connect(home: &Home) -> io::Result<OwnedFd> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let folder = File::open(home.path())?;
+    dial(&socket, &short_address(folder.as_fd(), Home::SOCKET)?)?;
+    Ok(socket)
+}
+
+/// Connects to the engine, starting it when there is none.
+pub(super) fn connect_or_start(home: &Home, program: &Path) -> Result<OwnedFd, ProviderError> {
+    match connect(home) {
+        Ok(socket) => return Ok(socket),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            return Err(no_permission(home));
+        }
+        Err(_) => {}
+    }
+    let mut child = start(home, program)?;
+    let begun = Instant::now();
+    let mut pause = Duration::from_millis(1);
+    loop {
+        if let Ok(socket) = connect(home) {
+            return Ok(socket);
+        }
+        // It leaves with success when another engine was quicker, and that one will answer.
+        if let Ok(Some(status)) = child.try_wait()
+            && !status.success()
+        {
+            return Err(ProviderError::Unsupported { reason: last_words(&mut child) });
+        }
+        if begun.elapsed() > PATIENCE {
+            let error = io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
+            return Err(backend("start the engine", error));
+        }
+        thread::sleep(pause);
+        pause = (pause * 2).min(Duration::from_millis(20));
+    }
+}
+
+/// Starts an engine that outlives this process.
+fn start(home: &Home, program: &Path) -> Result<Child, ProviderError> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(no_permission(home));
+    }
+    sys_linux::command::command(program)
+        .arg("engine")
+        .arg("--home")
+        .arg(home.path())
+        .arg("--detach")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|error| backend("start the engine", error))
+}
+
+/// What the engine said before it left.
+fn last_words(child: &mut Child) -> String {
+    let mut text = String::new();
+    if let Some(stderr) = child.stderr.take() {
+        let _ = stderr.take(4096).read_to_string(&mut text);
+    }
+    let line = text.lines().last().unwrap_or("the engine left without a word");
+    line.trim_start_matches("soma: ").to_owned()
+}
+
+fn no_permission(home: &Home) -> ProviderError {
+    let reason = format!(
+        "the native engine needs root for now, and `{}` is root's; run it with sudo",
+        home.path().display()
+    );
+    ProviderError::Unsupported { reason }
+}

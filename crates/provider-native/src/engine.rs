@@ -1,0 +1,207 @@
+//! The engine: the only privileged program of Soma.
+//!
+//! One thread, one loop: it waits for a verb from a client, a report from a launcher or the
+//! end of a supervisor, and acts on it. It parses its own typed verbs and its launchers'
+//! reports, never a byte from inside a sandbox or from a user.
+//!
+//! ```text
+//!            launch                  bind                     supervisor ends
+//! (nothing) --------> launching --> prepared --> a sandbox's --------------> ended
+//!                         |             |             |                        |
+//!                         +-------------+---- destroy +--> swept away <--------+
+//! ```
+//!
+//! A *body* is what a launcher makes: namespaces, disk, cgroups and a guest that answers. It
+//! becomes somebody's sandbox by being *bound*: limits, name, time and manifest. Bodies are
+//! prepared ahead, so that a create is a bind; where none is ready it launches one first.
+//!
+//! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs, `bodies` what a body is,
+//! `lifecycle` the arrows above, `adopt` what is found at the start.
+
+mod adopt;
+mod bodies;
+mod clients;
+mod host;
+mod lifecycle;
+mod reach;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use domain::SandboxId;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use crate::failure::Failure;
+use crate::home::Home;
+use bodies::Body;
+use clients::Client;
+use host::Host;
+use lifecycle::Sandbox;
+
+/// How an engine is to work.
+#[derive(Debug)]
+pub struct Options {
+    /// Where everything lies.
+    pub home: Home,
+    /// The guest's program, which is put into the home.
+    pub guest: &'static [u8],
+    /// How many bodies wait for an owner.
+    pub prepared: usize,
+    /// Leave the terminal, and log to the home once it is served.
+    pub detach: bool,
+    /// Leave after so long with nothing to do; `None` is never.
+    pub idle: Option<Duration>,
+}
+
+/// Why an engine ended.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct EngineError(#[from] Failure);
+
+/// Runs the engine of a home until it is told to leave or has nothing to do.
+///
+/// Returns at once when the home has an engine already.
+pub fn run(options: Options) -> Result<(), EngineError> {
+    let Some(host) = Host::open(options)? else { return Ok(()) };
+    let mut engine = Engine {
+        host,
+        clients: BTreeMap::new(),
+        bodies: BTreeMap::new(),
+        sandboxes: BTreeMap::new(),
+        queue: VecDeque::new(),
+        sweepers: Vec::new(),
+        next_key: 0,
+        last_steps: Vec::new(),
+        busy_until: Instant::now(),
+        prepare_after: Instant::now(),
+        leaving: false,
+    };
+    engine.adopt();
+    while engine.turn()? {}
+    engine.host.close();
+    Ok(())
+}
+
+/// Tells clients and bodies apart for as long as the engine lives.
+type Key = u64;
+
+struct Engine {
+    host: Host,
+    clients: BTreeMap<Key, Client>,
+    bodies: BTreeMap<Key, Body>,
+    sandboxes: BTreeMap<SandboxId, Sandbox>,
+    /// Sandboxes that wait for a launcher: more of them at once than processors only slows all.
+    queue: VecDeque<SandboxId>,
+    /// Processes that remove folders, and whose those were.
+    sweepers: Vec<(OwnedFd, Option<SandboxId>)>,
+    next_key: Key,
+    last_steps: Vec<(String, u64)>,
+    /// Until then something happened lately.
+    busy_until: Instant,
+    /// Nothing is prepared before then: somebody's command has just been started.
+    prepare_after: Instant,
+    leaving: bool,
+}
+
+/// Something that the loop waits for.
+#[derive(Debug, Clone, Copy)]
+enum Source {
+    Listener,
+    Client(Key),
+    Launcher(Key),
+    Supervisor(Key),
+    Sweeper(usize),
+}
+
+impl Engine {
+    /// Waits for something to happen and acts on it; `false` when it is time to leave.
+    fn turn(&mut self) -> Result<bool, EngineError> {
+        self.keep_house();
+        if self.leaving && self.bodies.is_empty() && self.sweepers.is_empty() {
+            return Ok(false);
+        }
+        for source in self.wait()? {
+            match source {
+                Source::Listener => self.welcome(),
+                Source::Client(key) => self.serve(key),
+                Source::Launcher(key) => self.hear_launcher(key),
+                Source::Supervisor(key) => self.bury(key),
+                Source::Sweeper(index) => self.finish_sweeping(index),
+            }
+        }
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<Vec<Source>, EngineError> {
+        let mut sources: Vec<(Source, BorrowedFd<'_>)> = Vec::new();
+        if !self.leaving {
+            sources.push((Source::Listener, self.host.listener.as_fd()));
+        }
+        for (key, client) in &self.clients {
+            sources.push((Source::Client(*key), client.socket.as_fd()));
+        }
+        for (key, body) in &self.bodies {
+            if let Some(link) = &body.link {
+                sources.push((Source::Launcher(*key), link.as_fd()));
+            }
+            if let Some(supervisor) = &body.supervisor_descriptor {
+                sources.push((Source::Supervisor(*key), supervisor.as_fd()));
+            }
+        }
+        // From the back, so that removing one does not move those still to be served.
+        for (index, (sweeper, _)) in self.sweepers.iter().enumerate().rev() {
+            sources.push((Source::Sweeper(index), sweeper.as_fd()));
+        }
+        let mut descriptors: Vec<PollFd<'_>> = sources
+            .iter()
+            .map(|(_, descriptor)| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+            .collect();
+        let patience = self.patience();
+        let timeout = Timespec {
+            tv_sec: i64::try_from(patience.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(patience.subsec_nanos()),
+        };
+        match poll(&mut descriptors, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => {
+                use crate::failure::Step;
+                Err(error).step("wait for something to happen")?;
+            }
+        }
+        let ready = descriptors.iter().map(|descriptor| !descriptor.revents().is_empty());
+        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|((s, _), _)| *s).collect())
+    }
+
+    /// How long the loop may sleep.
+    fn patience(&self) -> Duration {
+        let now = Instant::now();
+        let mut until = now + Duration::from_secs(30);
+        if self.bodies.values().any(Body::wants_attention) {
+            until = until.min(now + Duration::from_millis(5));
+        }
+        if self.wants_preparation() {
+            until = until.min(self.prepare_after);
+        }
+        if let Some(idle) = self.host.options.idle {
+            until = until.min(self.busy_until + idle);
+        }
+        until.saturating_duration_since(now).max(Duration::from_millis(1))
+    }
+
+    fn new_key(&mut self) -> Key {
+        self.next_key += 1;
+        self.next_key
+    }
+}
+
+/// Says something that only whoever runs the engine can act on.
+fn log(text: &str) {
+    let _ = writeln!(io::stderr(), "soma engine: {text}");
+}
+
+/// Closes a descriptor that may be there; for symmetry in reading.
+fn close(descriptor: &mut Option<OwnedFd>) {
+    descriptor.take();
+}

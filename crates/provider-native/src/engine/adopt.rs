@@ -1,0 +1,162 @@
+//! What an engine finds when it starts: sandboxes to take over, and remains to remove.
+//!
+//! The folders are the truth. A sandbox whose processes live is adopted; one whose processes
+//! are gone has ended, and its files stay. What never became anybody's, or lived with a caller
+//! of an earlier engine, has no manifest and is removed, its processes by the label of their
+//! cgroups.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use domain::Lifetime;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use super::bodies::{Body, Reach, Stage};
+use super::lifecycle::Sandbox;
+use super::{Engine, log};
+use crate::cgroup::Group;
+use crate::link::short_address;
+use crate::manifest::{Manifest, read_ending};
+use crate::template::Generation;
+
+/// How long killed processes may take to vanish.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// Takes stock. Nothing that it meets stops the engine from starting.
+    pub(super) fn adopt(&mut self) {
+        for folder in folders_in(&self.host.options.home.sandboxes()) {
+            let folder = folder.as_path();
+            match Manifest::read(folder) {
+                Ok(manifest) => self.take_over(folder, &manifest),
+                // Never bound: nobody was told that it exists.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => remove(folder),
+                Err(error) => log(&format!("`{}` is left alone: {error}", folder.display())),
+            }
+        }
+        let owned: Vec<&String> = self.bodies.values().map(|body| &body.slot).collect();
+        let orphans: Vec<String> = self
+            .host
+            .hierarchies
+            .names()
+            .into_iter()
+            .filter(|name| !owned.contains(&name))
+            .collect();
+        for slot in orphans {
+            self.remove_group(&slot);
+        }
+        for folder in folders_in(&self.host.options.home.prepared()) {
+            remove(&folder);
+        }
+        self.remove_unused_bases();
+    }
+
+    fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
+        self.host.ranges.note(manifest.base_id);
+        let found = manifest.first.find().zip(manifest.supervisor.find());
+        let body = found.and_then(|(first, supervisor)| {
+            let group = Group::named(&self.host.hierarchies, &manifest.slot);
+            reopen(folder, manifest, group, first, supervisor)
+                .inspect_err(|error| log(&format!("`{}`: {error}", folder.display())))
+                .ok()
+        });
+        let mut sandbox = Sandbox {
+            limits: manifest.limits.clone(),
+            lifetime: Lifetime::Kept,
+            caller: None,
+            body: None,
+            ending: None,
+            doomed: false,
+            waiting: Vec::new(),
+        };
+        if let Some(body) = body {
+            let key = self.new_key();
+            sandbox.body = Some(key);
+            self.bodies.insert(key, body);
+        } else {
+            self.remove_group(&manifest.slot);
+            self.host.ranges.give_back(manifest.base_id);
+            sandbox.ending = Some(read_ending(folder));
+        }
+        self.sandboxes.insert(manifest.id.clone(), sandbox);
+    }
+
+    /// Ends whoever is in these cgroups, and removes them.
+    fn remove_group(&self, slot: &str) {
+        let group = Group::named(&self.host.hierarchies, slot);
+        let start = Instant::now();
+        while let Err(error) = group.remove() {
+            if start.elapsed() > PATIENCE {
+                return log(&format!("the cgroups of `{slot}` stay: {error}"));
+            }
+            group.kill();
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// Generations of the template that no sandbox stands on.
+    fn remove_unused_bases(&self) {
+        let now = Generation::of_this_host();
+        let used: Vec<String> = folders_in(&self.host.options.home.sandboxes())
+            .iter()
+            .filter_map(|folder| Manifest::read(folder).ok())
+            .map(|manifest| manifest.generation)
+            .collect();
+        for folder in folders_in(&self.host.options.home.bases()) {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            if name != now.name() && !used.iter().any(|used| *used == name) {
+                remove(&folder);
+            }
+        }
+    }
+}
+
+/// Opens again what the engine before had open.
+fn reopen(
+    folder: &Path,
+    manifest: &Manifest,
+    group: Group,
+    first: Pid,
+    supervisor: Pid,
+) -> io::Result<Body> {
+    let first_descriptor = pidfd_open(first, PidfdFlags::empty())?;
+    let reach = Reach::open(first, first_descriptor).map_err(io::Error::other)?;
+    let supervisor_descriptor = pidfd_open(supervisor, PidfdFlags::empty())?;
+    Ok(Body {
+        slot: manifest.slot.clone(),
+        folder: folder.to_owned(),
+        base_id: manifest.base_id,
+        generation: Generation::named(&manifest.generation),
+        guest: manifest.guest.clone(),
+        disk: manifest.limits.disk,
+        group,
+        link: Some(dial_supervisor(folder)?),
+        supervisor,
+        supervisor_descriptor: Some(supervisor_descriptor),
+        stage: Stage::Ready(reach),
+        owner: Some(manifest.id.clone()),
+    })
+}
+
+fn dial_supervisor(folder: &Path) -> io::Result<OwnedFd> {
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let folder = File::open(folder)?;
+    connect(&socket, &short_address(folder.as_fd(), "supervisor.sock")?)?;
+    Ok(socket)
+}
+
+fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {
+    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
+    entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
+}
+
+fn remove(folder: &Path) {
+    if let Err(error) = fs::remove_dir_all(folder) {
+        log(&format!("could not remove `{}`: {error}", folder.display()));
+    }
+}

@@ -1,0 +1,164 @@
+//! What a launcher makes, and the engine keeps until it is swept away.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use domain::{Bytes, SandboxId};
+use rustix::net::SendFlags;
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
+};
+use sys_linux::descriptors::close_all_but;
+use sys_linux::fdpass;
+use sys_linux::namespace::{Namespaces, Side, fork, leave};
+
+use super::close;
+use crate::cgroup::Group;
+use crate::failure::{Failure, Step};
+use crate::template::Generation;
+
+/// A launcher that takes longer than this will not come to an end.
+const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
+
+pub(super) struct Body {
+    /// The name of its cgroups.
+    pub(super) slot: String,
+    pub(super) folder: PathBuf,
+    pub(super) base_id: u32,
+    pub(super) generation: Generation,
+    pub(super) guest: String,
+    pub(super) disk: Bytes,
+    pub(super) group: Group,
+    /// The launcher's report comes here; later it tells the supervisor what to do.
+    pub(super) link: Option<OwnedFd>,
+    pub(super) supervisor: Pid,
+    /// Gone once it was reaped.
+    pub(super) supervisor_descriptor: Option<OwnedFd>,
+    pub(super) stage: Stage,
+    pub(super) owner: Option<SandboxId>,
+}
+
+pub(super) enum Stage {
+    Launching {
+        since: Instant,
+    },
+    Ready(Reach),
+    /// It is being killed, or ended by itself; swept when its processes are gone.
+    Ending {
+        since: Instant,
+    },
+}
+
+/// How a body that stands is reached.
+pub(super) struct Reach {
+    pub(super) first: Pid,
+    pub(super) first_descriptor: OwnedFd,
+    pub(super) network: File,
+    pub(super) names: File,
+}
+
+impl Reach {
+    /// Opens the namespaces of a first process.
+    pub(super) fn open(first: Pid, first_descriptor: OwnedFd) -> Result<Self, Failure> {
+        let open = |name: &str| {
+            File::open(format!("/proc/{}/ns/{name}", first.as_raw_pid()))
+                .step("open the sandbox's namespaces")
+        };
+        Ok(Self { first, first_descriptor, network: open("net")?, names: open("uts")? })
+    }
+}
+
+impl Body {
+    /// Whether the loop must look again soon without being told.
+    pub(super) fn wants_attention(&self) -> bool {
+        matches!(self.stage, Stage::Ending { .. })
+    }
+
+    pub(super) fn is_prepared(&self) -> bool {
+        self.owner.is_none() && matches!(self.stage, Stage::Ready(_))
+    }
+
+    pub(super) fn is_launching(&self) -> bool {
+        matches!(self.stage, Stage::Launching { .. })
+    }
+
+    /// Gives an order to the supervisor. It is obeyed also when the engine dies now: what was
+    /// sent is read before the end of the connection is.
+    pub(super) fn order(&self, order: &[u8]) -> Result<(), Failure> {
+        let step = "give the supervisor an order";
+        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from);
+        let link = link.step(step)?;
+        fdpass::send(link, order, &[], SendFlags::DONTWAIT).step(step).map(|_| ())
+    }
+
+    /// Starts its end. The supervisor notices and ends too, and then the body is swept.
+    pub(super) fn kill(&mut self) {
+        match &self.stage {
+            Stage::Ready(reach) => {
+                let _ = pidfd_send_signal(&reach.first_descriptor, Signal::KILL);
+            }
+            Stage::Launching { .. } => self.kill_all(),
+            Stage::Ending { .. } => return,
+        }
+        self.stage = Stage::Ending { since: Instant::now() };
+    }
+
+    /// What takes too long is helped along.
+    pub(super) fn hurry(&mut self) {
+        match self.stage {
+            Stage::Launching { since } if since.elapsed() > LONGEST_LAUNCH => self.kill(),
+            Stage::Ending { since } if since.elapsed() > Duration::from_secs(2) => self.kill_all(),
+            _ => {}
+        }
+    }
+
+    fn kill_all(&self) {
+        self.group.kill();
+        if let Some(supervisor) = &self.supervisor_descriptor {
+            let _ = pidfd_send_signal(supervisor, Signal::KILL);
+        }
+    }
+
+    /// Takes note that the supervisor ended.
+    pub(super) fn reap(&mut self) {
+        if let Some(supervisor) = &self.supervisor_descriptor {
+            // One that an earlier engine started is not ours to reap.
+            let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+            let _ = waitid(WaitId::PidFd(supervisor.as_fd()), options);
+        }
+        close(&mut self.supervisor_descriptor);
+        close(&mut self.link);
+        if !matches!(self.stage, Stage::Ending { .. }) {
+            self.stage = Stage::Ending { since: Instant::now() };
+        }
+    }
+
+    /// Whether nothing of its processes and cgroups is left.
+    pub(super) fn is_dead(&self) -> bool {
+        if self.supervisor_descriptor.is_some() {
+            return false;
+        }
+        let removed = self.group.remove().is_ok();
+        if !removed {
+            // Somebody is still in there: dying, or forked in the last moment.
+            self.group.kill();
+        }
+        removed
+    }
+}
+
+/// Removes a folder in a process of its own: the host's file system may take its time for it,
+/// and everybody else would wait. The descriptor becomes readable when it is done.
+pub(super) fn remove_folder(folder: &Path) -> io::Result<OwnedFd> {
+    match fork(Namespaces::NONE)? {
+        Side::Child => {
+            let _ = close_all_but(&[]);
+            let removed = fs::remove_dir_all(folder);
+            leave(i32::from(removed.is_err()))
+        }
+        Side::Parent(sweeper) => Ok(pidfd_open(sweeper, PidfdFlags::empty())?),
+    }
+}

@@ -1,0 +1,138 @@
+//! What the engine has of its host for as long as it runs.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
+
+use super::Options;
+use crate::cgroup::Hierarchies;
+use crate::failure::{Failure, Kind, Step};
+use crate::home::{Home, make_folder};
+use crate::ids::Ranges;
+use crate::link::short_address;
+use crate::seccomp::Filters;
+
+pub(super) struct Host {
+    pub(super) options: Options,
+    pub(super) listener: OwnedFd,
+    pub(super) hierarchies: Hierarchies,
+    pub(super) filters: Filters,
+    pub(super) ranges: Ranges,
+    /// The folder of this version's guest.
+    pub(super) guest: PathBuf,
+    /// The engine's own namespaces, to come back to.
+    pub(super) network: File,
+    pub(super) names: File,
+    /// How many launchers work at one time.
+    pub(super) launchers: usize,
+    _lock: File,
+}
+
+impl Host {
+    /// Takes the home; `None` when another engine has it.
+    pub(super) fn open(options: Options) -> Result<Option<Self>, Failure> {
+        if !rustix::process::geteuid().is_root() {
+            let cause = "the native engine needs root for now; run it with sudo";
+            return Err(Failure::new("start the engine", cause, Kind::Unsupported));
+        }
+        let home = &options.home;
+        if options.detach {
+            // Away from the terminal of whoever started us, and from its signals.
+            rustix::process::setsid().step("leave the terminal")?;
+        }
+        home.make()?;
+        let lock = File::create(home.lock()).step("take the home")?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            other => other.step("take the home")?,
+        }
+        let hierarchies = Hierarchies::find(&home.label())?;
+        hierarchies.make_homes()?;
+        let filters = Filters::compile()?;
+        let guest = install(&home.guests(), options.guest)?;
+        let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
+        let (network, names) = (open("net")?, open("uts")?);
+        let launchers = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+        // Last: once it listens, it serves.
+        let listener = listen_at(home)?;
+        if options.detach {
+            log_to(&home.log()).step("open the log")?;
+        }
+        let ranges = Ranges::of_this_host();
+        Ok(Some(Self {
+            options,
+            listener,
+            hierarchies,
+            filters,
+            ranges,
+            guest,
+            network,
+            names,
+            launchers,
+            _lock: lock,
+        }))
+    }
+
+    /// Leaves nothing behind that only a running engine needs.
+    pub(super) fn close(&self) {
+        let _ = fs::remove_file(self.options.home.socket());
+        // Sandboxes that are kept still have theirs.
+        let _ = self.hierarchies.remove_homes();
+    }
+}
+
+/// Puts the guest's program into a folder of its version, where it stays as long as any sandbox
+/// runs it: a program that is replaced under a sleeping sandbox could not be woken.
+fn install(guests: &Path, program: &[u8]) -> Result<PathBuf, Failure> {
+    let step = "install the guest's program";
+    let hash = program.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    });
+    let folder = guests.join(format!("{}-{hash:016x}", env!("CARGO_PKG_VERSION")));
+    if fs::metadata(folder.join("guest")).is_ok_and(|file| file.len() == program.len() as u64) {
+        return Ok(folder);
+    }
+    let new = guests.join("new");
+    let _ = fs::remove_dir_all(&new);
+    make_folder(&new).step(step)?;
+    fs::write(new.join("guest"), program).step(step)?;
+    // Read and executed by the sandbox's ids, which are nobody here.
+    for path in [new.join("guest"), new.clone()] {
+        fs::set_permissions(path, Permissions::from_mode(0o555)).step(step)?;
+    }
+    File::open(new.join("guest")).and_then(|file| file.sync_all()).step(step)?;
+    let _ = fs::remove_dir_all(&folder);
+    fs::rename(&new, &folder).step(step)?;
+    Ok(folder)
+}
+
+fn listen_at(home: &Home) -> Result<OwnedFd, Failure> {
+    let step = "listen for clients";
+    match fs::remove_file(home.socket()) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).step(step),
+        _ => {}
+    }
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .step(step)?;
+    let folder = File::open(home.path()).step(step)?;
+    bind(&socket, &short_address(folder.as_fd(), Home::SOCKET).step(step)?).step(step)?;
+    listen(&socket, 128).step(step)?;
+    Ok(socket)
+}
+
+/// Sends what the engine says from now on to its log, which begins anew.
+fn log_to(path: &Path) -> io::Result<()> {
+    let log = File::create(path)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(())
+}

@@ -1,0 +1,401 @@
+//! The arrows of the engine's picture: launch, bind, end, sweep.
+
+use std::fs;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use domain::{Bytes, Ending, Lifetime, Limits, SandboxId};
+use rustix::net::RecvFlags;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+
+use super::bodies::{Body, Reach, Stage, remove_folder};
+use super::clients::Waiter;
+use super::{Engine, Key, log, reach};
+use crate::cgroup::Group;
+use crate::disk;
+use crate::failure::{Failure, Kind, Step};
+use crate::home::make_folder;
+use crate::launch::{self, Order, Report};
+use crate::link;
+use crate::manifest::{Manifest, Process, read_ending};
+use crate::random::random_id;
+use crate::template::Generation;
+use crate::verbs::{Answer, Refusal};
+
+/// Somebody's sandbox, or the wish for one.
+pub(super) struct Sandbox {
+    pub(super) limits: Limits,
+    pub(super) lifetime: Lifetime,
+    /// Whose connection it lives with.
+    pub(super) caller: Option<Key>,
+    pub(super) body: Option<Key>,
+    /// Set when it ran and does not any more.
+    pub(super) ending: Option<Ending>,
+    /// It is being destroyed.
+    pub(super) doomed: bool,
+    pub(super) waiting: Vec<Waiter>,
+}
+
+/// After a command was started, preparing the next body waits: it would take its processor.
+const PREPARE_LATER: Duration = Duration::from_millis(20);
+
+/// After a body could not be prepared, the next attempt waits: the host may have to be mended.
+const PREPARE_MUCH_LATER: Duration = Duration::from_secs(10);
+
+impl Engine {
+    /// What is done once in every turn, whatever happened.
+    pub(super) fn keep_house(&mut self) {
+        let keys: Vec<Key> = self.bodies.keys().copied().collect();
+        for key in keys {
+            let Some(body) = self.bodies.get_mut(&key) else { continue };
+            body.hurry();
+            if matches!(body.stage, Stage::Ending { .. }) && body.is_dead() {
+                self.sweep(key);
+            }
+        }
+        self.launch_queued();
+        let owned = self.sandboxes.values().any(|sandbox| sandbox.body.is_some());
+        if owned || !self.clients.is_empty() {
+            self.busy_until = Instant::now();
+        }
+        let idle = self.host.options.idle.is_some_and(|idle| self.busy_until.elapsed() >= idle);
+        if idle && !self.leaving {
+            self.begin_to_leave();
+        }
+        if self.wants_preparation() && Instant::now() >= self.prepare_after {
+            self.prepare();
+        }
+    }
+
+    /// Ends what nobody owns. Sandboxes that are kept go on without an engine.
+    pub(super) fn begin_to_leave(&mut self) {
+        self.leaving = true;
+        let doomed: Vec<SandboxId> = self
+            .sandboxes
+            .iter()
+            .filter(|(_, sandbox)| sandbox.lifetime == Lifetime::WithCaller)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in doomed {
+            self.doom(&id);
+        }
+        for body in self.bodies.values_mut().filter(|body| body.owner.is_none()) {
+            body.kill();
+        }
+        let kept = |body: &Body| {
+            body.owner
+                .as_ref()
+                .and_then(|id| self.sandboxes.get(id))
+                .is_some_and(|sandbox| !sandbox.doomed)
+        };
+        let keys: Vec<Key> =
+            self.bodies.iter().filter(|(_, body)| kept(body)).map(|(key, _)| *key).collect();
+        for key in keys {
+            self.bodies.remove(&key);
+        }
+    }
+
+    pub(super) fn wants_preparation(&self) -> bool {
+        let bodies = self.bodies.values().filter(|body| body.owner.is_none());
+        let coming = bodies.filter(|body| !matches!(body.stage, Stage::Ending { .. })).count();
+        !self.leaving
+            && coming < self.host.options.prepared
+            && self.queue.is_empty()
+            && !self.bodies.values().any(Body::is_launching)
+    }
+
+    fn prepare(&mut self) {
+        if let Err(failure) = self.launch(Limits::default().disk, None) {
+            log(&format!("nothing is prepared ahead: {failure}"));
+            self.prepare_after = Instant::now() + PREPARE_MUCH_LATER;
+        }
+    }
+
+    /// Gives a sandbox a body: a prepared one, or a place in the queue.
+    pub(super) fn embody(&mut self, id: &SandboxId) {
+        let Some(sandbox) = self.sandboxes.get(id) else { return };
+        let (size, now) = (sandbox.limits.disk, Generation::of_this_host());
+        let stale: Vec<Key> = self
+            .bodies
+            .iter()
+            .filter(|(_, body)| body.is_prepared() && body.generation != now)
+            .map(|(key, _)| *key)
+            .collect();
+        for key in stale {
+            self.bodies.get_mut(&key).into_iter().for_each(Body::kill);
+        }
+        let fitting = |body: &Body| body.is_prepared() && body.disk == size;
+        let prepared = self.bodies.iter().find(|(_, body)| fitting(body)).map(|(key, _)| *key);
+        match prepared {
+            Some(key) => self.bind(key, id),
+            None => self.queue.push_back(id.clone()),
+        }
+    }
+
+    fn launch_queued(&mut self) {
+        while self.bodies.values().filter(|body| body.is_launching()).count() < self.host.launchers
+        {
+            let Some(id) = self.queue.pop_front() else { break };
+            let Some(sandbox) = self.sandboxes.get(&id) else { continue };
+            if let Err(failure) = self.launch(sandbox.limits.disk, Some(id.clone())) {
+                self.give_up(&id, &failure);
+            }
+        }
+    }
+
+    /// Starts a launcher, for an owner or ahead.
+    fn launch(&mut self, size: Bytes, owner: Option<SandboxId>) -> Result<(), Failure> {
+        let home = &self.host.options.home;
+        let generation = Generation::of_this_host();
+        let base = generation.folder(home)?;
+        let blank = disk::blank(home, size)?;
+        let slot = random_id().step("choose a name")?.to_string();
+        let folder = home.prepared().join(&slot);
+        let mount_point = home.mount_point();
+        make_folder(&folder).step("make the sandbox's folder")?;
+        let group = Group::named(&self.host.hierarchies, &slot);
+        let base_id = self.host.ranges.take().ok_or_else(|| {
+            let cause = "every range of ids is in use; destroy sandboxes that are not needed";
+            Failure::new("find ids for the sandbox", cause, Kind::NoCapacity)
+        });
+        let guest = self.host.guest.clone();
+        let guest_name = guest.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let launching = base_id.and_then(|base_id| {
+            group.make()?;
+            let group = group.clone();
+            let folder = folder.clone();
+            let order = Order { folder, mount_point, base, guest, blank, base_id, group };
+            launch::start(&order, &self.host.filters).map(|launching| (base_id, launching))
+        });
+        let (base_id, launching) = launching.inspect_err(|_| {
+            let _ = group.remove();
+            let _ = fs::remove_dir_all(&folder);
+        })?;
+        let key = self.new_key();
+        if let Some(sandbox) = owner.as_ref().and_then(|id| self.sandboxes.get_mut(id)) {
+            sandbox.body = Some(key);
+        }
+        let body = Body {
+            slot,
+            folder,
+            base_id,
+            generation,
+            guest: guest_name,
+            disk: size,
+            group,
+            link: Some(launching.socket),
+            supervisor: launching.supervisor,
+            supervisor_descriptor: Some(launching.supervisor_descriptor),
+            stage: Stage::Launching { since: Instant::now() },
+            owner,
+        };
+        self.bodies.insert(key, body);
+        Ok(())
+    }
+
+    /// A launcher has reported, or a supervisor has acknowledged an order.
+    pub(super) fn hear_launcher(&mut self, key: Key) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        let Some(socket) = &body.link else { return };
+        if !body.is_launching() {
+            // One byte for each order; what counts is that it was sent.
+            let mut bytes = [0; 16];
+            let received = sys_linux::fdpass::receive(socket, &mut bytes, RecvFlags::DONTWAIT);
+            if !matches!(received, Ok((length, _)) if length > 0) {
+                body.link = None;
+            }
+            return;
+        }
+        let failure = match link::receive::<Report>(socket, RecvFlags::DONTWAIT) {
+            Ok(Some((Report::Ready { pid, steps }, mut descriptors))) => {
+                self.last_steps = steps;
+                let first = Pid::from_raw(pid).zip(descriptors.pop());
+                let reach = first.map(|(first, descriptor)| Reach::open(first, descriptor));
+                match reach {
+                    Some(Ok(reach)) => return self.stand_up(key, reach),
+                    Some(Err(failure)) => failure,
+                    None => Failure::new("launch a sandbox", "its report is odd", Kind::Broken),
+                }
+            }
+            Ok(Some((Report::Failed(failure), _))) => failure,
+            Ok(None) | Err(_) => {
+                body.link = None;
+                Failure::new("launch a sandbox", "its launcher died", Kind::Broken)
+            }
+        };
+        self.fall_down(key, &failure);
+    }
+
+    fn stand_up(&mut self, key: Key, reach: Reach) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        body.stage = Stage::Ready(reach);
+        let Some(id) = body.owner.clone() else {
+            if self.leaving {
+                body.kill();
+            }
+            return;
+        };
+        if self.sandboxes.get(&id).is_none_or(|sandbox| sandbox.doomed) {
+            body.kill();
+        } else {
+            self.bind(key, &id);
+        }
+    }
+
+    fn fall_down(&mut self, key: Key, failure: &Failure) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        body.kill();
+        if let Some(id) = body.owner.take() {
+            self.give_up(&id, failure);
+        } else {
+            log(&format!("nothing is prepared ahead: {failure}"));
+            self.prepare_after = Instant::now() + PREPARE_MUCH_LATER;
+        }
+    }
+
+    /// Makes a body somebody's.
+    fn bind(&mut self, key: Key, id: &SandboxId) {
+        match self.try_to_bind(key, id) {
+            Ok(()) => {
+                self.prepare_after = Instant::now() + PREPARE_LATER;
+                self.answer_waiting(id, &Ok(Answer::Done));
+            }
+            Err(failure) => {
+                self.bodies.get_mut(&key).into_iter().for_each(|body| {
+                    body.owner = None;
+                    body.kill();
+                });
+                self.give_up(id, &failure);
+            }
+        }
+    }
+
+    fn try_to_bind(&mut self, key: Key, id: &SandboxId) -> Result<(), Failure> {
+        let (Some(body), Some(sandbox)) = (self.bodies.get_mut(&key), self.sandboxes.get_mut(id))
+        else {
+            return Err(Failure::new("bind the sandbox", "it is gone", Kind::Broken));
+        };
+        let Stage::Ready(reach) = &body.stage else {
+            return Err(Failure::new("bind the sandbox", "it is not ready", Kind::Broken));
+        };
+        body.group.limit(&sandbox.limits)?;
+        reach::name_host(&reach.names, &self.host.names, id.as_str()).step("name the host")?;
+        let processes = Process::identify(reach.first)
+            .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
+            .step("identify the sandbox's processes")?;
+        body.owner = Some(id.clone());
+        sandbox.body = Some(key);
+        if sandbox.lifetime == Lifetime::Kept {
+            let folder = self.host.options.home.sandbox(id);
+            fs::rename(&body.folder, &folder).step("make the sandbox's folder")?;
+            body.folder = folder;
+            let manifest = Manifest::new(
+                id.clone(),
+                body.slot.clone(),
+                body.base_id,
+                body.generation.name().to_owned(),
+                body.guest.clone(),
+                sandbox.limits.clone(),
+                processes,
+            );
+            manifest.write(&body.folder).step("write the sandbox's manifest")?;
+        }
+        if let Some(timeout) = sandbox.limits.timeout {
+            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            body.order(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat())?;
+        }
+        if sandbox.lifetime == Lifetime::Kept {
+            body.order(b"K")?;
+        }
+        Ok(())
+    }
+
+    /// Tells those who wait that there will be no sandbox.
+    fn give_up(&mut self, id: &SandboxId, failure: &Failure) {
+        self.answer_waiting(id, &Err(Refusal::Failed(failure.clone())));
+        self.sandboxes.remove(id);
+    }
+
+    /// Begins to destroy a sandbox. Those who wait are answered when nothing is left of it.
+    pub(super) fn doom(&mut self, id: &SandboxId) {
+        self.queue.retain(|queued| queued != id);
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        if sandbox.doomed {
+            return;
+        }
+        // Whoever still waits for it to come to be hears that it was destroyed.
+        let waiting = std::mem::take(&mut sandbox.waiting);
+        sandbox.doomed = true;
+        match sandbox.body {
+            Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
+            None => self.remove(&self.host.options.home.sandbox(id), Some(id.clone())),
+        }
+        let cause = "it was destroyed meanwhile";
+        let failure = Failure::new("make the sandbox", cause, Kind::Broken);
+        for waiter in waiting {
+            self.answer(waiter, Err(Refusal::Failed(failure.clone())), &[]);
+        }
+    }
+
+    /// A supervisor ended, and with it its sandbox.
+    pub(super) fn bury(&mut self, key: Key) {
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        if body.is_launching() {
+            // Its last words may still be on the line.
+            self.hear_launcher(key);
+        }
+        if let Some(body) = self.bodies.get_mut(&key) {
+            body.reap();
+        }
+    }
+
+    /// Nothing of a body lives any more: keep the sandbox's files or remove them.
+    fn sweep(&mut self, key: Key) {
+        let Some(body) = self.bodies.remove(&key) else { return };
+        self.host.ranges.give_back(body.base_id);
+        let Some(id) = body.owner else {
+            return self.remove(&body.folder, None);
+        };
+        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
+        sandbox.body = None;
+        if !sandbox.doomed {
+            sandbox.ending = Some(read_ending(&body.folder));
+        } else if sandbox.lifetime == Lifetime::Kept {
+            self.remove(&body.folder, Some(id));
+        } else {
+            // No engine would ever take its folder for a sandbox: nobody need wait for that.
+            self.forget(Some(id), &Ok(Answer::Done));
+            self.remove(&body.folder, None);
+        }
+    }
+
+    /// Removes the files of what does not run.
+    pub(super) fn remove(&mut self, folder: &Path, id: Option<SandboxId>) {
+        match remove_folder(folder).step("remove the sandbox's folder") {
+            Ok(sweeper) => self.sweepers.push((sweeper, id)),
+            Err(failure) => {
+                log(&failure.to_string());
+                self.forget(id, &Err(Refusal::Failed(failure)));
+            }
+        }
+    }
+
+    /// A process that removed a folder has ended.
+    pub(super) fn finish_sweeping(&mut self, index: usize) {
+        if index >= self.sweepers.len() {
+            return;
+        }
+        let (sweeper, id) = self.sweepers.remove(index);
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
+        let _ = waitid(WaitId::PidFd(sweeper.as_fd()), options);
+        self.forget(id, &Ok(Answer::Done));
+    }
+
+    fn forget(&mut self, id: Option<SandboxId>, answer: &Result<Answer, Refusal>) {
+        if let Some(id) = id {
+            self.answer_waiting(&id, answer);
+            self.sandboxes.remove(&id);
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! How one sandbox comes to be.
+//!
+//! ```text
+//! engine (root)      launcher (root)               first process
+//!   fork ----------> enter the sandbox's cgroup
+//!                    copy and mount the disk
+//!                    become the sandbox's base id, keeping capabilities
+//!                    clone into all namespaces --> waits
+//!                    write its id maps
+//!                    make its file systems ------> attach them, pivot, fork the spawner
+//!                    place all in cgroups -------> give up capabilities, put filters on,
+//!   <--- ready ----- wait for the guest <--------- execute the guest and the spawner
+//!                    give up everything, become the supervisor
+//! ```
+//!
+//! The launcher takes the base id *before* it makes the user namespace, so the kernel counts
+//! what the sandbox uses (inotify, keys, namespaces) for that id and nobody else's; it keeps
+//! its capabilities until the sandbox stands. Being that id also lets the overlay write to an
+//! id-mapped disk.
+//!
+//! Start at [`start`], which the engine calls, then `launcher`, then `inside`.
+
+mod identity;
+mod inside;
+mod launcher;
+mod layers;
+
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use serde::{Deserialize, Serialize};
+use sys_linux::namespace::{Namespaces, Side, fork, leave};
+
+use crate::cgroup::Group;
+use crate::failure::{Failure, Step};
+use crate::link;
+use crate::seccomp::Filters;
+
+/// What the launcher is to make.
+#[derive(Debug)]
+pub(crate) struct Order {
+    /// Where the sandbox's own files go; it is there and empty.
+    pub(crate) folder: PathBuf,
+    /// An empty folder to assemble layers on.
+    pub(crate) mount_point: PathBuf,
+    /// The default template's own files.
+    pub(crate) base: PathBuf,
+    /// The folder with the guest's program.
+    pub(crate) guest: PathBuf,
+    /// A formatted disk to copy.
+    pub(crate) blank: PathBuf,
+    /// The first of the sandbox's host ids.
+    pub(crate) base_id: u32,
+    /// Its cgroups, which are there.
+    pub(crate) group: Group,
+}
+
+/// A launcher at work.
+#[derive(Debug)]
+pub(crate) struct Launching {
+    /// The launcher, later the supervisor.
+    pub(crate) supervisor: Pid,
+    /// Readable once it ended.
+    pub(crate) supervisor_descriptor: OwnedFd,
+    /// A [`Report`] comes here; afterwards it is how the supervisor notices that the engine died.
+    pub(crate) socket: OwnedFd,
+}
+
+/// What the launcher has to say, once.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Report {
+    /// The guest answers. The descriptor that comes along is the first process's.
+    Ready {
+        /// The first process as the host counts.
+        pid: i32,
+        /// Where the time went: a step and its microseconds.
+        steps: Vec<(String, u64)>,
+    },
+    /// Nothing is left of the attempt but what the order brought along.
+    Failed(Failure),
+}
+
+/// Starts a launcher.
+pub(crate) fn start(order: &Order, filters: &Filters) -> Result<Launching, Failure> {
+    let step = "start a launcher";
+    let (ours, theirs) = link::pair().step(step)?;
+    match fork(Namespaces::NONE).step(step)? {
+        Side::Child => {
+            launcher::run(order, filters, &theirs);
+            leave(70)
+        }
+        Side::Parent(supervisor) => {
+            let supervisor_descriptor = pidfd_open(supervisor, PidfdFlags::empty()).step(step)?;
+            Ok(Launching { supervisor, supervisor_descriptor, socket: ours })
+        }
+    }
+}

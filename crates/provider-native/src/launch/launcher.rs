@@ -1,0 +1,258 @@
+//! The launcher: what happens outside while a sandbox comes to be.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::Read;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::time::Instant;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
+    socket_with,
+};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
+};
+use sys_linux::descriptors::{close_all_but, keep_only};
+use sys_linux::namespace::{Namespaces, Side, fork, leave};
+
+use super::inside::{self, Word};
+use super::layers::Layers;
+use super::{Order, Report, identity};
+use crate::cgroup::Part;
+use crate::disk;
+use crate::failure::{Failure, Kind, Step};
+use crate::ids::RANGE;
+use crate::link;
+use crate::seccomp::Filters;
+
+/// The launcher's whole life. Comes back only when it failed, which it has reported.
+pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
+    // The engine's clients and other sandboxes are none of this process's business.
+    let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
+    let made = closed.and_then(|()| make(order, filters));
+    match made {
+        Ok(made) => {
+            let (first, failure) = (made.first_descriptor.try_clone(), supervise(made, engine));
+            if let (Ok(first), Err(failure)) = (first, failure) {
+                abandon(&first, engine, failure);
+            }
+        }
+        Err(failure) => report(engine, &Report::Failed(failure), &[]),
+    }
+}
+
+/// A sandbox that stands, and what its supervisor needs.
+struct Made {
+    first: Pid,
+    first_descriptor: OwnedFd,
+    control: OwnedFd,
+    record: File,
+    program: File,
+    steps: Vec<(String, u64)>,
+}
+
+fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
+    let mut watch = Watch::start();
+    let mover = enter_cgroup(order)?;
+    let disk = disk::copy(&order.blank, &order.folder.join("disk.ext4"))?;
+    watch.lap("copy the disk");
+    let disk = disk::mount(&disk)?;
+    watch.lap("mount the disk");
+    await_mover(mover)?;
+    watch.lap("enter the cgroup");
+
+    let control = control_socket(&order.folder)?;
+    let record = OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(order.folder.join("ended.json"))
+        .step("make the sandbox's record")?;
+    let program = File::open(order.guest.join("guest")).step("open the guest's program")?;
+    identity::become_base(order.base_id)?;
+
+    let (ours, theirs) = link::pair().step("talk to the first process")?;
+    let (ready, guests_ready) = std::io::pipe().step("talk to the guest")?;
+    let first = match fork(Namespaces::ALL).step("make the namespaces")? {
+        Side::Child => {
+            drop(ours);
+            inside::run(filters, &theirs, guests_ready.into());
+            leave(70)
+        }
+        Side::Parent(pid) => pid,
+    };
+    drop((theirs, guests_ready));
+    let first_descriptor = pidfd_open(first, PidfdFlags::empty()).step("hold the first process")?;
+    watch.lap("make the namespaces");
+
+    let finished = finish(order, &disk, first, &ours, &mut watch)
+        .and_then(|()| await_guest(ready, &ours, &mut watch));
+    if let Err(failure) = finished {
+        end(&first_descriptor);
+        return Err(failure);
+    }
+    Ok(Made { first, first_descriptor, control, record, program, steps: watch.laps })
+}
+
+/// Has another process move this one into the sandbox's cgroup. The kernel takes its time for
+/// the first move of a burst (a grace period of up to 15 ms), which the disk needs as well.
+fn enter_cgroup(order: &Order) -> Result<Pid, Failure> {
+    let launcher = getpid();
+    match fork(Namespaces::NONE).step("enter the cgroup")? {
+        Side::Child => leave(i32::from(order.group.place(Part::Whole, launcher).is_err())),
+        Side::Parent(mover) => Ok(mover),
+    }
+}
+
+fn await_mover(mover: Pid) -> Result<(), Failure> {
+    let step = "enter the cgroup";
+    let status = waitpid(Some(mover), WaitOptions::empty()).step(step)?;
+    match status.and_then(|(_, status)| status.exit_status()) {
+        Some(0) => Ok(()),
+        _ => Err(Failure::new(step, "the kernel refused it", Kind::Broken)),
+    }
+}
+
+/// All that the first process needs from outside.
+fn finish(
+    order: &Order,
+    disk: &OwnedFd,
+    first: Pid,
+    inside: &OwnedFd,
+    watch: &mut Watch,
+) -> Result<(), Failure> {
+    let process = format!("/proc/{}", first.as_raw_pid());
+    let map = format!("0 {} {RANGE}", order.base_id);
+    for file in ["uid_map", "gid_map"] {
+        fs::write(format!("{process}/{file}"), &map).step("map the sandbox's ids")?;
+    }
+    let user = File::open(format!("{process}/ns/user")).step("open the user namespace")?;
+    watch.lap("map the ids");
+    let layers = Layers::make(order, disk, user.as_fd())?;
+    watch.lap("make the file systems");
+    tell(inside, &Word::Attach, &layers.descriptors())?;
+    drop(layers);
+    hear(inside)?;
+    watch.lap("attach them and pivot");
+
+    let children = format!("{process}/task/{}/children", first.as_raw_pid());
+    let spawner = fs::read_to_string(children)
+        .step("find the spawner")?
+        .split_whitespace()
+        .next()
+        .and_then(|text| text.parse().ok())
+        .and_then(Pid::from_raw)
+        .ok_or_else(|| Failure::new("find the spawner", "it is not there", Kind::Broken))?;
+    order.group.place(Part::Workload, spawner)?;
+    order.group.place(Part::Guest, first)?;
+    order.group.place(Part::Guest, getpid())?;
+    order.group.settle()?;
+    watch.lap("place the processes");
+    tell(inside, &Word::Go, &[])
+}
+
+/// Waits for the guest's byte; when none comes, the reason may be on the other line.
+fn await_guest(
+    mut ready: std::io::PipeReader,
+    inside: &OwnedFd,
+    watch: &mut Watch,
+) -> Result<(), Failure> {
+    let mut byte = [0];
+    if ready.read(&mut byte).step("wait for the guest")? == 1 {
+        watch.lap("start the guest");
+        return Ok(());
+    }
+    hear(inside)?;
+    Err(Failure::new("start the guest", "it left without a word", Kind::Broken))
+}
+
+/// Tells the engine, gives up everything and becomes the supervisor's program.
+fn supervise(made: Made, engine: &OwnedFd) -> Result<(), Failure> {
+    let step = "become the supervisor";
+    identity::give_up_everything()?;
+    let link = engine.try_clone().step(step)?;
+    let pid = made.first.as_raw_pid();
+    report(engine, &Report::Ready { pid, steps: made.steps }, &[made.first_descriptor.as_fd()]);
+    let program = OwnedFd::from(made.program);
+    keep_only(vec![made.control, made.record.into(), link, program]).step(step)?;
+    // The program is at 6 now, open for this one use: `supervise` closes it first.
+    let error = sys_linux::command::command("/proc/self/fd/6")
+        .arg0("soma-supervisor")
+        .args(["supervise", &pid.to_string()])
+        .exec();
+    Err(error).step(step)
+}
+
+fn abandon(first: &OwnedFd, engine: &OwnedFd, failure: Failure) {
+    end(first);
+    report(engine, &Report::Failed(failure), &[]);
+}
+
+/// Kills the first process, and with it all that are in the sandbox.
+fn end(first: &OwnedFd) {
+    let _ = pidfd_send_signal(first, Signal::KILL);
+    let _ = rustix::process::waitid(
+        rustix::process::WaitId::PidFd(first.as_fd()),
+        rustix::process::WaitIdOptions::EXITED,
+    );
+}
+
+/// The supervisor's own socket, by which an engine that was started later finds it.
+fn control_socket(folder: &Path) -> Result<OwnedFd, Failure> {
+    let step = "make the supervisor's socket";
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .step(step)?;
+    // A socket's path may have 108 bytes at most, a home any number: so from within.
+    rustix::process::chdir(folder).step(step)?;
+    let address = SocketAddrUnix::new("supervisor.sock").step(step)?;
+    bind(&socket, &address).step(step)?;
+    listen(&socket, 8).step(step)?;
+    rustix::process::chdir("/").step(step)?;
+    Ok(socket)
+}
+
+fn tell(inside: &OwnedFd, word: &Word, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
+    link::send(inside, word, descriptors, SendFlags::empty()).step("talk to the first process")
+}
+
+/// The first process's answer: that a stage is done, or why it is not.
+fn hear(inside: &OwnedFd) -> Result<(), Failure> {
+    let step = "listen to the first process";
+    match link::receive::<Result<(), Failure>>(inside, RecvFlags::empty()).step(step)? {
+        Some((answer, _)) => answer,
+        None => Err(Failure::new(step, "it ended without a word", Kind::Broken)),
+    }
+}
+
+fn report(engine: &OwnedFd, report: &Report, descriptors: &[BorrowedFd<'_>]) {
+    // An engine that is gone needs no report.
+    let _ = link::send(engine, report, descriptors, SendFlags::empty());
+}
+
+/// Where the time goes.
+struct Watch {
+    last: Instant,
+    laps: Vec<(String, u64)>,
+}
+
+impl Watch {
+    fn start() -> Self {
+        Self { last: Instant::now(), laps: Vec::new() }
+    }
+
+    fn lap(&mut self, step: &str) {
+        let now = Instant::now();
+        let micros = u64::try_from((now - self.last).as_micros()).unwrap_or(u64::MAX);
+        self.laps.push((step.to_owned(), micros));
+        self.last = now;
+    }
+}

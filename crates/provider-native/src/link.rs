@@ -1,0 +1,55 @@
+//! Typed messages, with descriptors, between the engine and what it talks to.
+//!
+//! One message is one packet of a `SOCK_SEQPACKET` socket: no lengths to trust, no streams to
+//! fall out of step with.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sys_linux::fdpass;
+
+/// No message of ours comes near it; what is larger is not ours.
+const LARGEST: usize = 128 * 1024;
+
+/// Two ends of a new connection.
+pub(crate) fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sends one message. With `DONTWAIT`, a receiver that does not read is an error.
+pub(crate) fn send<T: Serialize>(
+    socket: impl AsFd,
+    message: &T,
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> io::Result<()> {
+    let bytes = postcard::to_stdvec(message).map_err(io::Error::other)?;
+    fdpass::send(socket, &bytes, descriptors, flags).map(|_| ())
+}
+
+/// Receives one message; `None` when the other side is gone.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+    flags: RecvFlags,
+) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+    let mut bytes = vec![0; LARGEST];
+    let (length, descriptors) = fdpass::receive(socket, &mut bytes, flags)?;
+    if length == 0 {
+        return Ok(None);
+    }
+    let message = postcard::from_bytes(&bytes[..length])
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+    Ok(Some((message, descriptors)))
+}
+
+/// A socket's path may have 108 bytes at most, a home any number: so by way of its folder.
+pub(crate) fn short_address(folder: BorrowedFd<'_>, name: &str) -> io::Result<SocketAddrUnix> {
+    let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
+    Ok(SocketAddrUnix::new(path)?)
+}

@@ -1,0 +1,158 @@
+//! What is written down about a sandbox that is kept, so that an engine that starts later
+//! finds it again.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
+
+use domain::{Ending, Limits, SandboxId};
+use rustix::process::Pid;
+use serde::{Deserialize, Serialize};
+
+/// Raised with every change of what follows; all earlier ones stay readable.
+const VERSION: u32 = 1;
+
+/// The record of one sandbox: the truth about it, in its own folder.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Manifest {
+    version: u32,
+    pub(crate) id: SandboxId,
+    /// The name of its cgroups.
+    pub(crate) slot: String,
+    pub(crate) base_id: u32,
+    pub(crate) generation: String,
+    /// The folder of its guest's program.
+    pub(crate) guest: String,
+    pub(crate) limits: Limits,
+    pub(crate) first: Process,
+    pub(crate) supervisor: Process,
+}
+
+impl Manifest {
+    pub(crate) fn new(
+        id: SandboxId,
+        slot: String,
+        base_id: u32,
+        generation: String,
+        guest: String,
+        limits: Limits,
+        [first, supervisor]: [Process; 2],
+    ) -> Self {
+        let version = VERSION;
+        Self { version, id, slot, base_id, generation, guest, limits, first, supervisor }
+    }
+
+    /// Reads the manifest of a sandbox's folder.
+    pub(crate) fn read(folder: &Path) -> io::Result<Self> {
+        let manifest: Self = serde_json::from_slice(&fs::read(folder.join("manifest.json"))?)?;
+        if manifest.version > VERSION {
+            return Err(io::Error::other(format!(
+                "its manifest has version {}, and this soma reads up to {VERSION}",
+                manifest.version
+            )));
+        }
+        Ok(manifest)
+    }
+
+    /// Writes it whole or not at all, and so that it survives the host's death.
+    pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join("manifest.new");
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec_pretty(self)?)?;
+        file.sync_all()?;
+        fs::rename(&new, folder.join("manifest.json"))?;
+        File::open(folder)?.sync_all()
+    }
+}
+
+/// Why the sandbox in this folder ended, as its supervisor wrote it down.
+pub(crate) fn read_ending(folder: &Path) -> Ending {
+    fs::read(folder.join("ended.json"))
+        .ok()
+        .and_then(|text| serde_json::from_slice(&text).ok())
+        .unwrap_or(Ending::Unseen)
+}
+
+/// A process, told from a later one with the same number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Process {
+    pid: i32,
+    /// When it was started, in the host's clock ticks since it booted.
+    started: u64,
+}
+
+impl Process {
+    /// Identifies a process that is there now.
+    pub(crate) fn identify(pid: Pid) -> io::Result<Self> {
+        let pid = pid.as_raw_pid();
+        let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // The name in parentheses may hold anything, so count from behind it: the 22nd field.
+        let started = text
+            .rsplit_once(')')
+            .and_then(|(_, rest)| rest.split_whitespace().nth(19)?.parse().ok())
+            .ok_or_else(|| io::Error::other(format!("process {pid} has no start time")))?;
+        Ok(Self { pid, started })
+    }
+
+    /// The same process, if it still lives.
+    pub(crate) fn find(self) -> Option<Pid> {
+        let pid = Pid::from_raw(self.pid)?;
+        Self::identify(pid).is_ok_and(|found| found == self).then_some(pid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest() -> Manifest {
+        let process = Process::identify(rustix::process::getpid()).unwrap();
+        Manifest::new(
+            SandboxId::from_random([7; 15]),
+            "slot".into(),
+            1,
+            "generation".into(),
+            "guest".into(),
+            Limits::default(),
+            [process; 2],
+        )
+    }
+
+    #[test]
+    fn a_manifest_comes_back_as_it_was_written() {
+        let folder = tempfile::tempdir().unwrap();
+        manifest().write(folder.path()).unwrap();
+        let read = Manifest::read(folder.path()).unwrap();
+        assert_eq!(read.id, manifest().id);
+        assert_eq!(read.limits, Limits::default());
+    }
+
+    #[test]
+    fn a_manifest_of_a_later_soma_is_refused_by_its_version() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut later = manifest();
+        later.version = VERSION + 1;
+        later.write(folder.path()).unwrap();
+        let error = Manifest::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("version 2"), "{error}");
+    }
+
+    #[test]
+    fn a_process_is_found_again_and_another_with_its_number_is_not() {
+        let own = Process::identify(rustix::process::getpid()).unwrap();
+        assert!(own.find().is_some());
+        assert!(Process { started: own.started + 1, ..own }.find().is_none());
+    }
+
+    #[test]
+    fn a_sandbox_without_a_record_of_its_end_ended_unseen() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(read_ending(folder.path()), Ending::Unseen);
+        fs::write(folder.path().join("ended.json"), "\"timed_out\"").unwrap();
+        assert_eq!(read_ending(folder.path()), Ending::TimedOut);
+        fs::write(folder.path().join("ended.json"), "\"timed").unwrap();
+        assert_eq!(read_ending(folder.path()), Ending::Unseen);
+    }
+}

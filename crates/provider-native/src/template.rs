@@ -1,0 +1,84 @@
+//! The default template: this host's own `/usr`, and little else of it.
+//!
+//! The lower layer of `/usr` is the host's, read-only. Everything beside it comes from a small
+//! tree that is built here once for each state of the host's packages, called a generation:
+//! folders, an unprivileged user, and an allow-list of `/etc` ([`etc`]), because many links in
+//! `/usr` point there. Nothing of the host's homes, keys, sockets or environment is in it.
+//!
+//! A generation is never changed. When the host's packages change, new sandboxes get a new one
+//! and those that run keep theirs.
+
+mod etc;
+mod tree;
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use crate::failure::{Failure, Step};
+use crate::home::Home;
+
+/// Raised when the tree that is built from the same host changes.
+const LAYOUT: u64 = 1;
+
+/// One state of the default template.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Generation(String);
+
+impl Generation {
+    /// The state that this host's packages are in now. Cheap enough for every create.
+    pub(crate) fn of_this_host() -> Self {
+        // What package managers touch with every change, and what administrators change by hand.
+        let signs = [
+            "/var/lib/dpkg/status",
+            "/var/lib/rpm/rpmdb.sqlite",
+            "/usr",
+            "/usr/local/bin",
+            "/etc/alternatives",
+            "/etc/ld.so.cache",
+            "/etc/ssl/certs",
+            "/etc/apt",
+        ];
+        let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ LAYOUT;
+        for sign in signs {
+            let (seconds, nanoseconds, size) = fs::metadata(sign)
+                .map_or((0, 0, 0), |file| (file.mtime(), file.mtime_nsec(), file.size()));
+            for value in [seconds.cast_unsigned(), nanoseconds.cast_unsigned(), size] {
+                hash = (hash ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
+            }
+        }
+        Self(format!("{hash:016x}"))
+    }
+
+    /// One that a manifest or a folder names.
+    pub(crate) fn named(name: &str) -> Self {
+        Self(name.to_owned())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.0
+    }
+
+    /// The folder of this generation; built when it is not there.
+    pub(crate) fn folder(&self, home: &Home) -> Result<PathBuf, Failure> {
+        let folder = home.bases().join(&self.0);
+        if !folder.exists() {
+            let new = home.bases().join(format!("{}.{}.new", self.0, std::process::id()));
+            let built = tree::build(&new);
+            let built = built.and_then(|()| keep(&new, &folder).step("keep the template"));
+            if built.is_err() {
+                let _ = fs::remove_dir_all(&new);
+            }
+            built?;
+        }
+        Ok(folder)
+    }
+}
+
+/// Another launcher may have been faster, with the same result.
+fn keep(new: &Path, folder: &Path) -> std::io::Result<()> {
+    match fs::rename(new, folder) {
+        Err(_) if folder.exists() => fs::remove_dir_all(new),
+        other => other,
+    }
+}

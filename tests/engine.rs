@@ -1,0 +1,163 @@
+//! The engine's own life: found again, killed, doubled, left.
+
+use std::path::Path;
+use std::time::Duration;
+
+use domain::{Lifetime, Limits, SandboxSpec};
+use provider::{Condition, Provider};
+use provider_native::{NativeProvider, random_id};
+
+use crate::conformance::run;
+use crate::support::{Home, SOMA, eventually};
+
+fn kept() -> SandboxSpec {
+    SandboxSpec::default()
+}
+
+async fn code_of(home: &Home, id: &domain::SandboxId, words: &[&str]) -> i32 {
+    let guest = provider::guest(home.provider(), id.clone());
+    run(&guest, words[0], &words[1..]).await.code
+}
+
+#[tokio::test]
+async fn a_kept_sandbox_outlives_a_killed_engine_and_is_found_again() {
+    let home = Home::new();
+    let id = random_id().unwrap();
+    home.provider().create(&id, &kept()).await.unwrap();
+    assert_eq!(code_of(&home, &id, &["sh", "-c", "echo here > /workspace/mark"]).await, 0);
+
+    home.kill_engine();
+    assert_eq!(home.provider().inspect(&id).await.unwrap().condition, Condition::Running);
+    assert_eq!(code_of(&home, &id, &["grep", "-q", "here", "/workspace/mark"]).await, 0);
+
+    home.provider().destroy(&id).await.unwrap();
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn what_lived_with_a_killed_engine_is_gone_when_the_next_one_starts() {
+    let home = Home::new();
+    let id = random_id().unwrap();
+    let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..kept() };
+    let provider = home.provider();
+    provider.create(&id, &spec).await.unwrap();
+    home.kill_engine();
+    drop(provider);
+    assert!(home.provider().list().await.unwrap().is_empty());
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn the_supervisor_ends_a_sandbox_on_time_without_an_engine() {
+    let home = Home::new();
+    let id = random_id().unwrap();
+    let limits = Limits { timeout: Some(Duration::from_secs(2)), ..Limits::default() };
+    home.provider().create(&id, &SandboxSpec { limits, ..kept() }).await.unwrap();
+    home.kill_engine();
+    let record = home.path().join("sandboxes").join(id.as_str()).join("ended.json");
+    eventually("it goes on", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("timed_out"))
+    });
+    let seen = home.provider().inspect(&id).await.unwrap();
+    assert_eq!(seen.condition, Condition::Ended(domain::Ending::TimedOut));
+    home.provider().destroy(&id).await.unwrap();
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_killed_supervisor_takes_its_sandbox_along_and_it_is_reported() {
+    let home = Home::new();
+    let id = random_id().unwrap();
+    let provider = home.provider();
+    provider.create(&id, &kept()).await.unwrap();
+    let manifest = home.path().join("sandboxes").join(id.as_str()).join("manifest.json");
+    let manifest: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
+    let pid = |who: &str| manifest[who]["pid"].as_i64().unwrap();
+    let supervisor = rustix::process::Pid::from_raw(i32::try_from(pid("supervisor")).unwrap());
+    rustix::process::kill_process(supervisor.unwrap(), rustix::process::Signal::KILL).unwrap();
+    let first = format!("/proc/{}", pid("first"));
+    eventually("process 1 lives on", || !Path::new(&first).exists());
+    for _ in 0..500 {
+        if provider.inspect(&id).await.unwrap().condition != Condition::Running {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let seen = provider.inspect(&id).await.unwrap();
+    assert_eq!(seen.condition, Condition::Ended(domain::Ending::Unseen));
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_second_engine_of_the_same_home_leaves_at_once() {
+    let home = Home::new();
+    let _provider = home.provider();
+    let output = home.soma(["engine"]).output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.is_empty() && output.stderr.is_empty());
+}
+
+#[test]
+fn an_engine_without_work_leaves_by_itself_and_leaves_nothing() {
+    let home = Home::new();
+    let mut engine = home.soma(["engine", "--idle", "300ms"]).spawn().unwrap();
+    assert!(engine.wait().unwrap().success());
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn garbage_on_the_engines_socket_harms_nobody() {
+    use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
+    let home = Home::new();
+    let provider = home.provider();
+    for garbage in [&b""[..], b"\0", &[0xff; 64], &[0x77; 60_000]] {
+        let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
+        let address = SocketAddrUnix::new(home.path().join("engine.sock")).unwrap();
+        rustix::net::connect(&socket, &address).unwrap();
+        rustix::net::send(&socket, garbage, SendFlags::NOSIGNAL).unwrap();
+    }
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_folder_that_is_no_sandbox_does_not_stop_the_engine() {
+    let home = Home::new();
+    let folder = home.path().join("sandboxes").join("odd");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("manifest.json"), "{\"version\": 1, \"id\"").unwrap();
+    assert!(home.provider().list().await.unwrap().is_empty());
+    assert!(folder.exists(), "what cannot be read was removed");
+    std::fs::remove_dir_all(folder).unwrap();
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn bodies_are_prepared_ahead_and_made_again_when_taken() {
+    let home = Home::new();
+    let place = provider_native::Home::at(home.path());
+    let provider = NativeProvider::open(&place, Path::new(SOMA)).unwrap();
+    let ready = async || {
+        for _ in 0..1000 {
+            if provider.prepared().await.unwrap() == 2 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("nothing is prepared");
+    };
+    ready().await;
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    assert_eq!(provider.prepared().await.unwrap(), 1);
+    provider.destroy(&id).await.unwrap();
+    ready().await;
+    drop(provider);
+    home.assert_nothing_left();
+}

@@ -1,0 +1,33 @@
+"""Runs in the sandbox: uses a TCP connection, a terminal and a watch, again and again.
+
+Every round writes a line to /workspace/log when all three gave what they should.
+"""
+
+import ctypes
+import os
+import pty
+import socket
+import time
+
+server = socket.create_server(("127.0.0.1", 0))
+near = socket.create_connection(server.getsockname())
+far, _ = server.accept()
+master, terminal = pty.openpty()
+libc = ctypes.CDLL(None)
+os.makedirs("/home/user/watched")
+watch = libc.inotify_init1(0)
+libc.inotify_add_watch(watch, b"/home/user/watched", 0x100)
+
+round_number = 0
+while True:
+    round_number += 1
+    word = b"round %d\n" % round_number
+    near.sendall(word)
+    assert far.recv(100) == word
+    os.write(terminal, word)
+    assert os.read(master, 100) == word.replace(b"\n", b"\r\n")
+    open(f"/home/user/watched/{round_number}", "w").close()
+    assert str(round_number).encode() in os.read(watch, 4096)
+    with open("/workspace/log", "a") as log:
+        log.write(f"{round_number}\n")
+    time.sleep(0.02)

@@ -1,0 +1,19 @@
+//! What crosses crates.
+//!
+//! - `conformance`: the promises of `Provider`, on every provider;
+//! - `engine`: the engine found again, killed, doubled;
+//! - `hibernate`: a sandbox dumped and restored with CRIU;
+//! - `isolation`: what a sandbox can see and do, from inside;
+//! - `layering`: which crate may use which;
+//! - `run`: `soma run` from outside, with real sandboxes;
+//! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
+
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod conformance;
+mod engine;
+mod hibernate;
+mod isolation;
+mod layering;
+mod run;
+mod support;

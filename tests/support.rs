@@ -1,0 +1,251 @@
+//! A Soma of its own for each test, and proof that nothing is left of it.
+//!
+//! A [`Home`] is a `SOMA_HOME` in a temporary folder. Its engine starts with the first `soma
+//! run` in it and is ended with the home, also when the test fails. These tests make real
+//! sandboxes, which needs root for now.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use provider::Provider;
+use provider_native::NativeProvider;
+use tempfile::TempDir;
+
+/// The program under test.
+pub(crate) const SOMA: &str = env!("CARGO_BIN_EXE_soma");
+
+/// How long something that goes away by itself is waited for.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// A place for sandboxes that no other test has.
+pub(crate) struct Home {
+    folder: TempDir,
+}
+
+/// What a home's engine has on the host.
+#[derive(Debug, Default)]
+struct Traces {
+    /// Processes, as folders of `/proc` with what makes them these and no later ones.
+    processes: BTreeSet<(PathBuf, String)>,
+    cgroups: BTreeSet<PathBuf>,
+}
+
+impl Home {
+    pub(crate) fn new() -> Self {
+        assert!(rustix::process::geteuid().is_root(), "tests with real sandboxes need root");
+        Self { folder: tempfile::Builder::new().prefix("soma-test-").tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// `soma` with these words, in this home, with empty input and both outputs caught.
+    pub(crate) fn soma<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        words: impl IntoIterator<Item = I>,
+    ) -> Command {
+        let mut soma = sys_linux::command::command(SOMA);
+        soma.args(words).env("SOMA_HOME", self.path());
+        soma.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        soma
+    }
+
+    /// Runs `soma run` with these words to its end.
+    pub(crate) fn run(&self, words: &[&str]) -> Output {
+        self.soma(["run"].iter().chain(words)).output().unwrap()
+    }
+
+    /// Starts `soma run` with these words.
+    pub(crate) fn start(&self, words: &[&str]) -> Child {
+        self.soma(["run"].iter().chain(words)).spawn().unwrap()
+    }
+
+    /// One more client of this home's engine, which is started if there is none.
+    pub(crate) fn provider(&self) -> Arc<dyn Provider> {
+        let home = provider_native::Home::at(self.path());
+        Arc::new(NativeProvider::open(&home, Path::new(SOMA)).unwrap())
+    }
+
+    /// Checks that every sandbox is gone; those that wait for an owner may be there.
+    pub(crate) fn assert_no_sandbox(&self) {
+        let folder = self.path().join("sandboxes");
+        eventually("a sandbox's folder is left", || entries(&folder).is_empty());
+    }
+
+    /// Ends the engine and checks that nothing of it is left on the host.
+    pub(crate) fn assert_nothing_left(self) {
+        self.assert_no_sandbox();
+        let traces = self.traces();
+        self.end_engine();
+        eventually("processes are left", || {
+            traces
+                .processes
+                .iter()
+                .all(|(process, begun)| begun_at(process).as_ref() != Some(begun))
+        });
+        eventually("cgroups are left", || traces.cgroups.iter().all(|cgroup| !cgroup.exists()));
+        eventually("loop devices are left", || self.loop_devices().is_empty());
+        for folder in ["sandboxes", "prepared"] {
+            assert_eq!(entries(&self.path().join(folder)), [] as [PathBuf; 0], "in {folder}");
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let home = self.path().to_str().unwrap();
+        assert!(!mounts.contains(home), "a mount of {home} is left");
+    }
+
+    fn traces(&self) -> Traces {
+        let mut traces = Traces::default();
+        let processes = processes();
+        let mut family: BTreeSet<u32> =
+            processes.iter().filter(|p| self.is_engine(**p)).copied().collect();
+        // Children have higher numbers than their parents but for wrap-around: repeat till all
+        // are found.
+        loop {
+            let found = family.len();
+            for process in &processes {
+                if parent_of(*process).is_some_and(|parent| family.contains(&parent)) {
+                    family.insert(*process);
+                }
+            }
+            if family.len() == found {
+                break;
+            }
+        }
+        for process in family {
+            let folder = PathBuf::from(format!("/proc/{process}"));
+            if let Some(begun) = begun_at(&folder) {
+                traces.processes.insert((folder, begun));
+            }
+            for cgroup in cgroups_of(process) {
+                let ours = cgroup.ancestors().take_while(|folder| !folder.ends_with("soma"));
+                traces.cgroups.extend(ours.map(Path::to_owned));
+            }
+        }
+        traces
+    }
+
+    fn is_engine(&self, process: u32) -> bool {
+        let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
+        let home = self.path().as_os_str().as_encoded_bytes();
+        words.contains(&&b"engine"[..]) && words.contains(&home)
+    }
+
+    fn loop_devices(&self) -> Vec<PathBuf> {
+        let behind = |device: &PathBuf| {
+            let file = fs::read_to_string(device.join("loop/backing_file")).unwrap_or_default();
+            file.starts_with(self.path().to_str().unwrap())
+        };
+        entries(Path::new("/sys/block")).into_iter().filter(behind).collect()
+    }
+
+    /// Kills the engine, as a crash would.
+    pub(crate) fn kill_engine(&self) {
+        for process in processes().into_iter().filter(|process| self.is_engine(*process)) {
+            let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
+            let _ = rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL);
+        }
+        eventually("the engine lives", || !processes().iter().any(|p| self.is_engine(*p)));
+    }
+
+    /// Ends the engine, by asking it or by force.
+    fn end_engine(&self) {
+        // A test may be on a runtime already, and one cannot wait on another.
+        let home = provider_native::Home::at(self.path());
+        let asked = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            runtime.block_on(async {
+                if let Ok(Some(provider)) = NativeProvider::find(&home) {
+                    let leaving = leave(&provider);
+                    let _ = tokio::time::timeout(PATIENCE, leaving).await;
+                }
+            });
+            std::io::Result::Ok(())
+        });
+        let _ = asked.join();
+        for process in processes().into_iter().filter(|process| self.is_engine(*process)) {
+            if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        self.end_engine();
+    }
+}
+
+/// Says that a test could not run, and why, where `make test` counts it.
+pub(crate) fn skip(name: &str, reason: &str) {
+    use std::io::Write;
+    let line = format!("SKIPPED {name}: {reason}\n");
+    if let Some(path) = std::env::var_os("SOMA_SKIPPED") {
+        let mut file = fs::OpenOptions::new().append(true).create(true).open(path).unwrap();
+        file.write_all(line.as_bytes()).unwrap();
+    }
+    let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Kept sandboxes outlive their engine, and would outlive a test that failed.
+async fn leave(provider: &NativeProvider) {
+    for seen in provider.list().await.unwrap_or_default() {
+        let _ = provider.destroy(&seen.id).await;
+    }
+    let _ = provider.end_engine().await;
+}
+
+/// Waits for something that comes by itself.
+pub(crate) fn eventually(otherwise: &str, come: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !come() {
+        assert!(begun.elapsed() < PATIENCE, "{otherwise}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).collect()
+}
+
+fn processes() -> Vec<u32> {
+    let names = entries(Path::new("/proc"));
+    names.iter().filter_map(|path| path.file_name()?.to_str()?.parse().ok()).collect()
+}
+
+/// The fields of a process after its name, which may hold anything.
+fn fields(folder: &Path) -> Option<Vec<String>> {
+    let line = fs::read_to_string(folder.join("stat")).ok()?;
+    let rest = line.rsplit_once(')')?.1;
+    let fields: Vec<String> = rest.split_whitespace().map(ToOwned::to_owned).collect();
+    // One that has ended and waits to be looked at is gone for our purpose.
+    (fields.first()? != "Z").then_some(fields)
+}
+
+fn parent_of(process: u32) -> Option<u32> {
+    fields(Path::new(&format!("/proc/{process}")))?.get(1)?.parse().ok()
+}
+
+fn begun_at(folder: &Path) -> Option<String> {
+    fields(folder)?.get(19).cloned()
+}
+
+/// The cgroup folders of a process that are Soma's.
+fn cgroups_of(process: u32) -> Vec<PathBuf> {
+    let lines = fs::read_to_string(format!("/proc/{process}/cgroup")).unwrap_or_default();
+    let folder = |line: &str| {
+        let mut parts = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (parts.next()?, parts.next()?);
+        let mount = if controllers.is_empty() { "" } else { controllers };
+        path.contains("/soma/").then(|| Path::new("/sys/fs/cgroup").join(mount).join(&path[1..]))
+    };
+    lines.lines().filter_map(folder).filter(|folder| folder.exists()).collect()
+}
