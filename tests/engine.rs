@@ -108,12 +108,23 @@ fn an_engine_without_work_leaves_by_itself_and_leaves_nothing() {
     home.assert_nothing_left();
 }
 
+#[test]
+fn a_terminated_engine_tidies_up() {
+    let home = Home::new();
+    let mut engine = home.soma(["engine"]).spawn().unwrap();
+    assert!(home.run(&["--", "true"]).status.success());
+    let pid = rustix::process::Pid::from_raw(i32::try_from(engine.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+    assert!(engine.wait().unwrap().success());
+    home.assert_nothing_left();
+}
+
 #[tokio::test]
 async fn garbage_on_the_engines_socket_harms_nobody() {
     use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketType};
     let home = Home::new();
     let provider = home.provider();
-    for garbage in [&b""[..], b"\0", &[0xff; 64], &[0x77; 60_000]] {
+    for garbage in [&b""[..], b"\0", &[0xff; 64], &[0x77; 9000]] {
         let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::SEQPACKET, None).unwrap();
         let address = SocketAddrUnix::new(home.path().join("engine.sock")).unwrap();
         rustix::net::connect(&socket, &address).unwrap();

@@ -89,14 +89,13 @@ fn ids_inside_are_never_the_hosts() {
     let home = Home::new();
     let mut child = home.start(&["--user", "root", "--", "sleep", "60"]);
     crate::support::eventually("sleep does not run", || {
-        let found = std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
+        std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
             let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
             let status = std::fs::read_to_string(process.path().join("status")).unwrap_or_default();
             let id = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
             let id = id.and_then(|ids| ids.split('\t').next()?.parse::<u32>().ok());
             line == b"sleep\x0060\0" && id.is_some_and(|id| id >= 0x7000_0000)
-        });
-        found
+        })
     });
     child.kill().unwrap();
     child.wait().unwrap();
@@ -210,48 +209,4 @@ print(open('{canary}').read(), os.stat('{canary}').st_uid, os.path.exists('/usr/
     assert!(!std::path::Path::new(&canary).exists());
     assert!(std::path::Path::new("/usr/share/doc").exists());
     assert!(!std::fs::read_to_string("/etc/passwd").unwrap().contains("eve:x:1:1"));
-}
-
-#[test]
-fn memory_processes_and_disk_have_hard_limits() {
-    let home = Home::new();
-    let output = home.run(&["--memory", "64m", "x = bytearray(256 << 20)"]);
-    assert_eq!(output.status.code(), Some(137));
-    let many = "
-import os, time
-children = []
-try:
-    for _ in range(100): children.append(os.fork() or time.sleep(30) or os._exit(0))
-    print('all')
-except BlockingIOError: print('refused', len(children) < 40)
-os.killpg(0, 9)";
-    let output = home.run(&["--pids", "40", &many.replace("os.killpg(0, 9)", "os._exit(0)")]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "refused True\n");
-    let output = home.run(&[
-        "--disk",
-        "64m",
-        "
-try:
-    with open('/workspace/big', 'wb') as f:
-        for _ in range(128): f.write(b'x' * (1 << 20)); f.flush()
-    print('all')
-except OSError as error: print(error.errno)",
-    ]);
-    assert_eq!(String::from_utf8_lossy(&output.stdout), "28\n");
-    home.assert_nothing_left();
-}
-
-#[test]
-fn a_processor_share_is_held_to() {
-    let home = Home::new();
-    let code = "
-import time
-begun = time.process_time(), time.monotonic()
-while time.monotonic() - begun[1] < 2: pass
-print(time.process_time() - begun[0])";
-    let output = home.run(&["--cpus", "0.25", code]);
-    let used: f64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();
-    // A quarter of two seconds, and a period's worth of grace on either side.
-    assert!(used < 0.9, "{used} s of processor time in 2 s");
-    home.assert_nothing_left();
 }

@@ -464,6 +464,18 @@ fn sigint_reaches_the_process_group() {
 }
 
 #[test]
+fn a_signal_right_after_the_start_is_not_lost() {
+    let guest = Guest::start();
+    // The command is signalled while it is still on its way to being one.
+    for _ in 0..30 {
+        let mut events = guest.begin(&["sleep", "60"], &[]);
+        let terminate = json!({ "process": { "pid": events.pid() }, "signal": "SIGNAL_SIGTERM" });
+        assert_eq!(guest.call("SendSignal", &terminate).0, 200);
+        assert_eq!(events.finish().end["status"], "signal: terminated");
+    }
+}
+
+#[test]
 fn silence_is_filled_with_signs_of_life() {
     let guest = Guest::start();
     let finished = guest.begin(&["sleep", "2.5"], &[("keepalive-ping-interval", "1")]).finish();

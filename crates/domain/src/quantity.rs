@@ -137,7 +137,7 @@ mod tests {
         assert_eq!("1.5 GiB".parse::<Bytes>().unwrap(), Bytes::mebibytes(1536));
         assert_eq!("0.5".parse::<MilliCpus>().unwrap(), MilliCpus(500));
         assert_eq!(parse_duration("1.5s").unwrap(), Duration::from_millis(1500));
-        assert_eq!(parse_duration("2h").unwrap(), Duration::from_secs(7200));
+        assert_eq!(parse_duration("2h").unwrap(), Duration::from_hours(2));
         assert_eq!(parse_duration("20ms").unwrap(), Duration::from_millis(20));
     }
 

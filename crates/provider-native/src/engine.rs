@@ -108,6 +108,7 @@ struct Engine {
 /// Something that the loop waits for.
 #[derive(Debug, Clone, Copy)]
 enum Source {
+    Termination,
     Listener,
     Client(Key),
     Launcher(Key),
@@ -124,6 +125,7 @@ impl Engine {
         }
         for source in self.wait()? {
             match source {
+                Source::Termination => self.begin_to_leave(),
                 Source::Listener => self.welcome(),
                 Source::Client(key) => self.serve(key),
                 Source::Launcher(key) => self.hear_launcher(key),
@@ -137,6 +139,7 @@ impl Engine {
     fn wait(&self) -> Result<Vec<Source>, EngineError> {
         let mut sources: Vec<(Source, BorrowedFd<'_>)> = Vec::new();
         if !self.leaving {
+            sources.push((Source::Termination, self.host.termination.as_fd()));
             sources.push((Source::Listener, self.host.listener.as_fd()));
         }
         for (key, client) in &self.clients {

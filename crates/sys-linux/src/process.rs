@@ -83,8 +83,19 @@ pub fn forget_children() {
 pub fn children_descriptor() -> io::Result<OwnedFd> {
     // SAFETY: SIG_DFL runs no code of ours.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
-    mask(libc::SIG_BLOCK, &[libc::SIGCHLD])?;
-    let set = signal_set(&[libc::SIGCHLD]);
+    signals_descriptor(&[libc::SIGCHLD])
+}
+
+/// Blocks `SIGTERM` and `SIGINT` and opens a descriptor that is readable when one has come.
+///
+/// What a child becomes must get a clean mask again: [`unblock_signals`].
+pub fn termination_descriptor() -> io::Result<OwnedFd> {
+    signals_descriptor(&[libc::SIGTERM, libc::SIGINT])
+}
+
+fn signals_descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
+    mask(libc::SIG_BLOCK, signals)?;
+    let set = signal_set(signals);
     // SAFETY: the set lives during the call; -1 asks for a new descriptor.
     let number =
         unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };

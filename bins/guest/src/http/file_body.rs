@@ -1,13 +1,14 @@
 //! The content of a file as the body of an answer.
 //!
 //! The next chunk is read while the one before is being sent. A reader who is slow holds two
-//! chunks and no thread.
+//! chunks and no thread. Buffers are used again: a fresh one costs the kernel more than the read,
+//! because it has to empty every page of it first.
 
 use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -24,6 +25,7 @@ type Reading = Pin<Box<dyn Future<Output = io::Result<Bytes>> + Send>>;
 /// A part of a file, on its way out.
 pub(super) struct FileBody {
     file: Arc<File>,
+    spare: Spare,
     /// Where the next read begins.
     offset: u64,
     /// Bytes still to be read; none when the file does not tell its length.
@@ -42,8 +44,14 @@ enum Next {
 impl FileBody {
     /// `length` bytes of the file from `start` on; without a length, up to its end.
     pub(super) fn new(file: File, start: u64, length: Option<u64>) -> Self {
-        let file = Arc::new(file);
-        Self { file, offset: start, unread: length, unsent: length, next: Next::Nothing }
+        Self {
+            file: Arc::new(file),
+            spare: Spare::default(),
+            offset: start,
+            unread: length,
+            unsent: length,
+            next: Next::Nothing,
+        }
     }
 
     /// Begins to read the next chunk, unless there is none.
@@ -54,9 +62,10 @@ impl FileBody {
             self.next = Next::Nothing;
             return;
         }
-        let (file, offset) = (Arc::clone(&self.file), self.offset);
+        let (file, spare, offset) = (Arc::clone(&self.file), self.spare.clone(), self.offset);
         let mut reading: Reading = Box::pin(async move {
-            let chunk = blocking::start_short(move || read_chunk(&file, offset, wanted)).await;
+            let chunk =
+                blocking::start_short(move || read_chunk(&file, spare, offset, wanted)).await;
             chunk.await.unwrap_or_else(|_| Err(io::Error::other("the read was cut short")))
         });
         self.offset += wanted as u64;
@@ -70,8 +79,8 @@ impl FileBody {
 }
 
 /// Reads `wanted` bytes, or less at the end of the file.
-fn read_chunk(file: &File, offset: u64, wanted: usize) -> io::Result<Bytes> {
-    let mut chunk = Vec::with_capacity(wanted);
+fn read_chunk(file: &File, spare: Spare, offset: u64, wanted: usize) -> io::Result<Bytes> {
+    let mut chunk = spare.take(wanted);
     while chunk.len() < wanted {
         let at = offset + chunk.len() as u64;
         match rustix::io::pread(file, spare_capacity(&mut chunk), at) {
@@ -80,7 +89,43 @@ fn read_chunk(file: &File, offset: u64, wanted: usize) -> io::Result<Bytes> {
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(Bytes::from(chunk))
+    // A buffer that is used again may have had room for more.
+    chunk.truncate(wanted);
+    Ok(Bytes::from_owner(Lent { chunk, home: spare }))
+}
+
+/// Buffers that were sent and can be filled again.
+#[derive(Clone, Default)]
+struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+
+impl Spare {
+    /// An empty buffer for so many bytes.
+    fn take(&self, wanted: usize) -> Vec<u8> {
+        let spare = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
+        let mut chunk = spare.unwrap_or_default();
+        chunk.clear();
+        chunk.reserve_exact(wanted);
+        chunk
+    }
+}
+
+/// A buffer on its way out, which comes home when it was sent.
+struct Lent {
+    chunk: Vec<u8>,
+    home: Spare,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        &self.chunk
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        let chunk = std::mem::take(&mut self.chunk);
+        self.home.0.lock().unwrap_or_else(PoisonError::into_inner).push(chunk);
+    }
 }
 
 impl http_body::Body for FileBody {

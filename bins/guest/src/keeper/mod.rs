@@ -22,7 +22,7 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getppid, kill_process_group, set_child_subreaper,
+    Pid, Signal, WaitOptions, getppid, kill_process, kill_process_group, set_child_subreaper,
     set_parent_process_death_signal, wait,
 };
 use sys_linux::namespace::{Namespaces, Side, fork};
@@ -168,7 +168,10 @@ impl Keeper {
     fn signal(&self, signal: i32) {
         let Some(signal) = Signal::from_named_raw(signal) else { return };
         if self.running {
-            let _ = kill_process_group(self.main, signal);
+            // Right after the fork it may not lead a group yet, and is alone.
+            if kill_process_group(self.main, signal).is_err() {
+                let _ = kill_process(self.main, signal);
+            }
         } else {
             // The number of a group whose leader was reaped may be given anew, so only what is
             // below us is signalled.

@@ -14,6 +14,7 @@ use rustix::process::{
 use sys_linux::descriptors::close_all_but;
 use sys_linux::fdpass;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
+use sys_linux::process::unblock_signals;
 
 use super::close;
 use crate::cgroup::Group;
@@ -156,6 +157,7 @@ pub(super) fn remove_folder(folder: &Path) -> io::Result<OwnedFd> {
     match fork(Namespaces::NONE)? {
         Side::Child => {
             let _ = close_all_but(&[]);
+            let _ = unblock_signals();
             let removed = fs::remove_dir_all(folder);
             leave(i32::from(removed.is_err()))
         }

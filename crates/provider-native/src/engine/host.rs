@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
+use sys_linux::process::termination_descriptor;
+
 use super::Options;
 use crate::cgroup::Hierarchies;
 use crate::failure::{Failure, Kind, Step};
@@ -25,6 +27,8 @@ pub(super) struct Host {
     pub(super) ranges: Ranges,
     /// The folder of this version's guest.
     pub(super) guest: PathBuf,
+    /// Readable when somebody asked the engine to end.
+    pub(super) termination: OwnedFd,
     /// The engine's own namespaces, to come back to.
     pub(super) network: File,
     pub(super) names: File,
@@ -58,6 +62,7 @@ impl Host {
         let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
         let (network, names) = (open("net")?, open("uts")?);
         let launchers = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
+        let termination = termination_descriptor().step("listen for signals")?;
         // Last: once it listens, it serves.
         let listener = listen_at(home)?;
         if options.detach {
@@ -71,6 +76,7 @@ impl Host {
             filters,
             ranges,
             guest,
+            termination,
             network,
             names,
             launchers,

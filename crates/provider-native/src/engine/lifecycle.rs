@@ -80,20 +80,17 @@ impl Engine {
         for id in doomed {
             self.doom(&id);
         }
-        for body in self.bodies.values_mut().filter(|body| body.owner.is_none()) {
-            body.kill();
+        let failure = Failure::new("make the sandbox", "the engine leaves", Kind::NoCapacity);
+        for id in std::mem::take(&mut self.queue) {
+            self.give_up(&id, &failure);
         }
-        let kept = |body: &Body| {
-            body.owner
-                .as_ref()
-                .and_then(|id| self.sandboxes.get(id))
-                .is_some_and(|sandbox| !sandbox.doomed)
-        };
-        let keys: Vec<Key> =
-            self.bodies.iter().filter(|(_, body)| kept(body)).map(|(key, _)| *key).collect();
-        for key in keys {
-            self.bodies.remove(&key);
+        for body in self.bodies.values_mut() {
+            if body.owner.is_none() || body.is_launching() {
+                body.kill();
+            }
         }
+        // What is left and lives is somebody's, and its supervisor knows that it is kept.
+        self.bodies.retain(|_, body| matches!(body.stage, Stage::Ending { .. }));
     }
 
     pub(super) fn wants_preparation(&self) -> bool {

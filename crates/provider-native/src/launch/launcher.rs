@@ -17,6 +17,7 @@ use rustix::process::{
 };
 use sys_linux::descriptors::{close_all_but, keep_only};
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
+use sys_linux::process::unblock_signals;
 
 use super::inside::{self, Word};
 use super::layers::Layers;
@@ -32,7 +33,9 @@ use crate::seccomp::Filters;
 pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     // The engine's clients and other sandboxes are none of this process's business.
     let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
-    let made = closed.and_then(|()| make(order, filters));
+    let made = closed
+        .and_then(|()| unblock_signals().step("listen to signals again"))
+        .and_then(|()| make(order, filters));
     match made {
         Ok(made) => {
             let (first, failure) = (made.first_descriptor.try_clone(), supervise(made, engine));
