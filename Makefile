@@ -30,6 +30,7 @@ bench-peers: ## install the peer of `make bench` that is not asked of everybody:
 setup: ## install what is missing, and say what and why
 	@scripts/setup build run test rust rust-tools
 	@scripts/get-criu || true
+	@scripts/get-e2b || true
 
 fmt: ## format the code
 	@cargo fmt --all

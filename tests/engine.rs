@@ -70,9 +70,7 @@ async fn a_killed_supervisor_takes_its_sandbox_along_and_it_is_reported() {
     let id = random_id().unwrap();
     let provider = home.provider();
     provider.create(&id, &kept()).await.unwrap();
-    let manifest = home.path().join("sandboxes").join(id.as_str()).join("manifest.json");
-    let manifest: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
+    let manifest = home.manifest(&id);
     let pid = |who: &str| manifest[who]["pid"].as_i64().unwrap();
     let supervisor = rustix::process::Pid::from_raw(i32::try_from(pid("supervisor")).unwrap());
     rustix::process::kill_process(supervisor.unwrap(), rustix::process::Signal::KILL).unwrap();
@@ -105,6 +103,27 @@ fn an_engine_without_work_leaves_by_itself_and_leaves_nothing() {
     let home = Home::new();
     let mut engine = home.soma(["engine", "--idle", "300ms"]).spawn().unwrap();
     assert!(engine.wait().unwrap().success());
+    home.assert_nothing_left();
+}
+
+#[test]
+fn an_engine_holds_nothing_of_who_started_it() {
+    let home = Home::new();
+    let file = home.path().join("held");
+    let script = "exec 9>\"$1\"; exec \"$2\" run -- true";
+    let done = sys_linux::command::command("sh")
+        .args(["-c", script, "sh"])
+        .args([&file, Path::new(SOMA)])
+        .env("SOMA_HOME", home.path())
+        .status()
+        .unwrap();
+    assert!(done.success());
+    for engine in home.engines() {
+        for descriptor in std::fs::read_dir(format!("/proc/{engine}/fd")).unwrap().flatten() {
+            let target = std::fs::read_link(descriptor.path()).unwrap_or_default();
+            assert_ne!(target, file, "descriptor {:?}", descriptor.file_name());
+        }
+    }
     home.assert_nothing_left();
 }
 

@@ -5,7 +5,7 @@
 //! the restore the program goes on where it was, and the guest answers.
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use guest_proto::client::StartOptions;
@@ -35,7 +35,7 @@ async fn a_sandbox_with_tcp_terminal_and_watch_survives_criu() {
     drop(guest.start(options).await.unwrap());
     drop(guest);
     tokio::time::sleep(std::time::Duration::from_millis(100)).await;
-    let first = first_process(&home, id.as_str());
+    let first = home.first_process(&id);
     eventually("the program does not run", || rounds(first) > 3);
 
     let mut cycle = Cycle::start(&criu, first);
@@ -111,12 +111,4 @@ fn script(name: &str, words: &[&str]) -> Command {
     let mut command = sys_linux::command::command("/usr/bin/python3");
     command.arg(folder.join(name)).args(words);
     command
-}
-
-/// The sandbox's process 1 as the host counts, from its manifest.
-fn first_process(home: &Home, id: &str) -> u32 {
-    let manifest: PathBuf = home.path().join("sandboxes").join(id).join("manifest.json");
-    let manifest: serde_json::Value =
-        serde_json::from_slice(&std::fs::read(manifest).unwrap()).unwrap();
-    u32::try_from(manifest["first"]["pid"].as_u64().unwrap()).unwrap()
 }

@@ -6,6 +6,7 @@
 //! - `isolation`: what a sandbox can see and do, from inside;
 //! - `layering`: which crate may use which;
 //! - `run`: `soma run` from outside, with real sandboxes;
+//! - `sdk`: the official SDK of E2B against our guest;
 //! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
@@ -16,4 +17,5 @@ mod hibernate;
 mod isolation;
 mod layering;
 mod run;
+mod sdk;
 mod support;

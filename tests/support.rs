@@ -71,6 +71,17 @@ impl Home {
         Arc::new(NativeProvider::open(&home, Path::new(SOMA)).unwrap())
     }
 
+    /// The process 1 of a kept sandbox as the host counts, from its manifest.
+    pub(crate) fn first_process(&self, id: &domain::SandboxId) -> u32 {
+        u32::try_from(self.manifest(id)["first"]["pid"].as_u64().unwrap()).unwrap()
+    }
+
+    /// What the engine wrote down about a kept sandbox.
+    pub(crate) fn manifest(&self, id: &domain::SandboxId) -> serde_json::Value {
+        let manifest = self.path().join("sandboxes").join(id.as_str()).join("manifest.json");
+        serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap()
+    }
+
     /// Checks that every sandbox is gone; those that wait for an owner may be there.
     pub(crate) fn assert_no_sandbox(&self) {
         let folder = self.path().join("sandboxes");
@@ -129,6 +140,11 @@ impl Home {
         traces
     }
 
+    /// The processes that are this home's engine: one, but for moments.
+    pub(crate) fn engines(&self) -> Vec<u32> {
+        processes().into_iter().filter(|process| self.is_engine(*process)).collect()
+    }
+
     fn is_engine(&self, process: u32) -> bool {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
@@ -146,11 +162,11 @@ impl Home {
 
     /// Kills the engine, as a crash would.
     pub(crate) fn kill_engine(&self) {
-        for process in processes().into_iter().filter(|process| self.is_engine(*process)) {
+        for process in self.engines() {
             let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
             let _ = rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL);
         }
-        eventually("the engine lives", || !processes().iter().any(|p| self.is_engine(*p)));
+        eventually("the engine lives", || self.engines().is_empty());
     }
 
     /// Ends the engine, by asking it or by force.
@@ -168,7 +184,7 @@ impl Home {
             std::io::Result::Ok(())
         });
         let _ = asked.join();
-        for process in processes().into_iter().filter(|process| self.is_engine(*process)) {
+        for process in self.engines() {
             if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
             {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);

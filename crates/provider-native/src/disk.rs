@@ -21,6 +21,7 @@ use sys_linux::loop_device::LoopDevice;
 
 use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
+use crate::missing;
 
 /// The writable halves of the overlays that a sandbox's root is made of.
 pub(crate) const LAYERS: [&str; 2] = ["root", "usr"];
@@ -57,9 +58,9 @@ pub(crate) fn copy(blank: &Path, to: &Path) -> Result<File, Failure> {
 
 /// Mounts a disk without attaching it anywhere.
 pub(crate) fn mount(disk: &File) -> Result<OwnedFd, Failure> {
-    let device = LoopDevice::attach(disk.as_fd()).step("make a block device of the disk")?;
+    let device = LoopDevice::attach(disk.as_fd()).map_err(missing::loop_device)?;
     let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)
-        .step("use the file system ext4")?;
+        .map_err(|error| missing::file_system("ext4", error))?;
     rustix::mount::fsconfig_set_string(&context, "source", device.path()).step("name the disk")?;
     // The kernel would fill the inode tables in the background, and the sparse file with them.
     rustix::mount::fsconfig_set_flag(&context, "noinit_itable").step("set up the disk")?;

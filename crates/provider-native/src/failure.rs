@@ -36,6 +36,12 @@ impl Failure {
     pub(crate) fn new(step: impl Into<String>, cause: impl Display, kind: Kind) -> Self {
         Self { step: step.into(), cause: cause.to_string(), kind }
     }
+
+    /// A failure in the kernel's words.
+    pub(crate) fn of(step: impl Into<String>, error: impl Into<io::Error>) -> Self {
+        let error = error.into();
+        Self { step: step.into(), kind: kind_of(&error), cause: cause_of(&error) }
+    }
 }
 
 /// Gives the name of a step to an error.
@@ -46,10 +52,7 @@ pub(crate) trait Step<T> {
 
 impl<T, E: Into<io::Error>> Step<T> for Result<T, E> {
     fn step(self, step: &str) -> Result<T, Failure> {
-        self.map_err(|error| {
-            let error: io::Error = error.into();
-            Failure { step: step.to_owned(), kind: kind_of(&error), cause: cause_of(&error) }
-        })
+        self.map_err(|error| Failure::of(step, error))
     }
 }
 

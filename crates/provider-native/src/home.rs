@@ -103,14 +103,13 @@ impl Home {
         &self.root
     }
 
-    /// Tells the cgroups of this home from those of another on the same host.
-    pub(crate) fn label(&self) -> String {
+    /// Tells what is of this home from what is of another on the same host. Stable between
+    /// versions, and not a secret: FNV-1a.
+    pub(crate) fn label(&self) -> u64 {
         let text = self.root.as_os_str().as_encoded_bytes();
-        // FNV-1a: short, stable between versions, and not a secret.
-        let hash = text.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
             (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        });
-        format!("{hash:016x}")
+        })
     }
 }
 

@@ -28,12 +28,17 @@ pub(crate) struct Ranges {
 
 impl Ranges {
     /// Reads what the host has promised elsewhere.
-    pub(crate) fn of_this_host() -> Self {
+    ///
+    /// Engines of several homes on one host know nothing of each other: the label lets each
+    /// begin somewhere else.
+    pub(crate) fn of_this_host(label: u64) -> Self {
         let mut promised = Vec::new();
         for path in ["/etc/subuid", "/etc/subgid"] {
             promised.extend(parse_promises(&fs::read_to_string(path).unwrap_or_default()));
         }
-        Self { taken: BTreeSet::new(), promised, next: FIRST + RANGE }
+        let count = u64::from((LAST - FIRST) / RANGE);
+        let start = u32::try_from(label % count).unwrap_or(0);
+        Self { taken: BTreeSet::new(), promised, next: FIRST + RANGE + start * RANGE }
     }
 
     /// A range that nobody has, as its first id.

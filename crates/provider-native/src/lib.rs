@@ -25,6 +25,7 @@ mod ids;
 mod launch;
 mod link;
 mod manifest;
+mod missing;
 mod random;
 mod seccomp;
 mod template;

@@ -52,7 +52,7 @@ impl Engine {
         for folder in folders_in(&self.host.options.home.prepared()) {
             remove(&folder);
         }
-        self.remove_unused_bases();
+        self.remove_unused_parts();
     }
 
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
@@ -98,19 +98,28 @@ impl Engine {
         }
     }
 
-    /// Generations of the template that no sandbox stands on.
-    fn remove_unused_bases(&self) {
-        let now = Generation::of_this_host();
-        let used: Vec<String> = folders_in(&self.host.options.home.sandboxes())
+    /// Generations of the template and versions of the guest that no sandbox stands on.
+    fn remove_unused_parts(&self) {
+        let home = &self.host.options.home;
+        let manifests: Vec<Manifest> = folders_in(&home.sandboxes())
             .iter()
             .filter_map(|folder| Manifest::read(folder).ok())
-            .map(|manifest| manifest.generation)
             .collect();
-        for folder in folders_in(&self.host.options.home.bases()) {
-            let name = folder.file_name().unwrap_or_default().to_string_lossy();
-            if name != now.name() && !used.iter().any(|used| *used == name) {
-                remove(&folder);
-            }
+        let now = Generation::of_this_host();
+        let generations = manifests.iter().map(|manifest| manifest.generation.as_str());
+        remove_all_but(&home.bases(), generations.chain([now.name()]));
+        let own = self.host.guest.file_name().unwrap_or_default().to_string_lossy();
+        let guests = manifests.iter().map(|manifest| manifest.guest.as_str());
+        remove_all_but(&home.guests(), guests.chain([&*own]));
+    }
+}
+
+fn remove_all_but<'name>(parent: &Path, used: impl Iterator<Item = &'name str>) {
+    let used: Vec<&str> = used.collect();
+    for folder in folders_in(parent) {
+        let name = folder.file_name().unwrap_or_default().to_string_lossy();
+        if !used.contains(&&*name) {
+            remove(&folder);
         }
     }
 }

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use sys_linux::descriptors::close_all_but;
 use sys_linux::process::termination_descriptor;
 
 use super::Options;
@@ -44,6 +46,9 @@ impl Host {
             let cause = "the native engine needs root for now; run it with sudo";
             return Err(Failure::new("start the engine", cause, Kind::Unsupported));
         }
+        // Whoever started us may wait for the end of a pipe that we inherited.
+        close_all_but(&[]).step("close what was inherited")?;
+        allow_many_descriptors();
         let home = &options.home;
         if options.detach {
             // Away from the terminal of whoever started us, and from its signals.
@@ -55,7 +60,7 @@ impl Host {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other.step("take the home")?,
         }
-        let hierarchies = Hierarchies::find(&home.label())?;
+        let hierarchies = Hierarchies::find(&format!("{:016x}", home.label()))?;
         hierarchies.make_homes()?;
         let filters = Filters::compile()?;
         let guest = install(&home.guests(), options.guest)?;
@@ -68,7 +73,7 @@ impl Host {
         if options.detach {
             log_to(&home.log()).step("open the log")?;
         }
-        let ranges = Ranges::of_this_host();
+        let ranges = Ranges::of_this_host(home.label());
         Ok(Some(Self {
             options,
             listener,
@@ -90,6 +95,13 @@ impl Host {
         // Sandboxes that are kept still have theirs.
         let _ = self.hierarchies.remove_homes();
     }
+}
+
+/// Every sandbox costs a handful of descriptors. Launchers put the usual limit back, for
+/// programs that cannot count further.
+fn allow_many_descriptors() {
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
 /// Puts the guest's program into a folder of its version, where it stays as long as any sandbox

@@ -1,6 +1,7 @@
 //! Who the launcher is, and what the first process gives up.
 
 use rustix::fs::{Gid, Uid};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
@@ -20,6 +21,17 @@ const OF_SANDBOX_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_CHROOT);
+
+/// How many descriptors a program may have unless it asks for more.
+const DESCRIPTORS: u64 = 1024;
+
+/// Takes back the engine's own allowance of descriptors.
+pub(super) fn allow_usual_descriptors() -> Result<(), Failure> {
+    let limit = getrlimit(Resource::Nofile);
+    let usual = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(usual), ..limit })
+        .step("limit the descriptors")
+}
 
 /// Becomes the sandbox's base id and keeps every capability for the time being.
 pub(super) fn become_base(base_id: u32) -> Result<(), Failure> {

@@ -27,6 +27,7 @@ use crate::disk;
 use crate::failure::{Failure, Kind, Step};
 use crate::ids::RANGE;
 use crate::link;
+use crate::missing;
 use crate::seccomp::Filters;
 
 /// The launcher's whole life. Comes back only when it failed, which it has reported.
@@ -35,6 +36,7 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
     let made = closed
         .and_then(|()| unblock_signals().step("listen to signals again"))
+        .and_then(|()| identity::allow_usual_descriptors())
         .and_then(|()| make(order, filters));
     match made {
         Ok(made) => {
@@ -80,7 +82,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
 
     let (ours, theirs) = link::pair().step("talk to the first process")?;
     let (ready, guests_ready) = std::io::pipe().step("talk to the guest")?;
-    let first = match fork(Namespaces::ALL).step("make the namespaces")? {
+    let first = match fork(Namespaces::ALL).map_err(missing::namespaces)? {
         Side::Child => {
             drop(ours);
             inside::run(filters, &theirs, guests_ready.into());

@@ -19,6 +19,7 @@ use sys_linux::mount::{Attributes, map_ids, restrict};
 
 use super::Order;
 use crate::failure::{Failure, Step};
+use crate::missing;
 
 /// What the first process attaches, in the order in which the descriptors travel.
 #[derive(Debug)]
@@ -73,9 +74,12 @@ fn assemble(
         mkdirat(&places, name, Mode::RWXU).step(step)?;
     }
     let base = open_layer(&order.base)?;
-    map_ids(&base, Attributes::SAFE_READ_ONLY, owner).step("map the template's ids")?;
-    let usr = open_layer(Path::new("/usr"))?;
-    map_ids(&usr, Attributes::SAFE_READ_ONLY, owner).step("map the ids of `/usr`")?;
+    map_ids(&base, Attributes::SAFE_READ_ONLY, owner)
+        .map_err(|error| missing::mapped_ids(&order.base, error))?;
+    let hosts_usr = Path::new("/usr");
+    let usr = open_layer(hosts_usr)?;
+    map_ids(&usr, Attributes::SAFE_READ_ONLY, owner)
+        .map_err(|error| missing::mapped_ids(hosts_usr, error))?;
     map_ids(disk, Attributes::SAFE, owner).step("map the disk's ids")?;
 
     let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
@@ -151,8 +155,9 @@ pub(super) fn new_file_system(
     options: &[(&str, &str)],
     attributes: MountAttrFlags,
 ) -> Result<OwnedFd, Failure> {
-    let step = format!("mount a {kind}");
-    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).step(&step)?;
+    let step = format!("mount the file system {kind}");
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
+        .map_err(|error| missing::file_system(kind, error))?;
     for (key, value) in options {
         fsconfig_set_string(&context, *key, *value).step(&step)?;
     }
