@@ -31,7 +31,9 @@ fn main() {
 }
 
 fn build(target: &Path) -> PathBuf {
-    let top = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    // Asked when it runs and not when it is built: target folders are shared between checkouts.
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let top = here.join("../..");
     for source in SOURCES {
         println!("cargo:rerun-if-changed={}", top.join(source).display());
     }

@@ -1,10 +1,12 @@
 //! Turns `proto/*.proto` into messages, service traits and clients, without `protoc`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 fn main() {
-    let proto = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../proto");
+    // Asked when it runs and not when it is built: target folders are shared between checkouts.
+    let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
+    let proto = here.join("../../proto");
     let files = ["process.proto", "filesystem.proto"].map(|name| proto.join(name));
     println!("cargo:rerun-if-changed={}", proto.display());
 

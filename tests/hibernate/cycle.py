@@ -104,8 +104,7 @@ def main():
     subprocess.run(["mount", "--make-rprivate", "/"], check=True)
     # CRIU remembers what the kernel can do only where /run is a tmpfs.
     subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777", "none", "/run"], check=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=1777", "none", "/tmp"], check=True)
-    work = pathlib.Path("/tmp/cycle")
+    work = pathlib.Path("/run/cycle")
     work.mkdir(mode=0o711)
     images = work / "images"
     images.mkdir(mode=0o711)

@@ -435,9 +435,9 @@ fn sigkill_takes_the_children_too() {
 #[test]
 fn after_sigterm_nobody_waits_for_the_output() {
     let guest = Guest::start();
-    let mut events = guest.begin(&["sh", "-c", "setsid sh -c 'echo ready; sleep 60' & wait"], &[]);
+    let mut events = guest.begin(&["sh", "-c", "setsid sleep 60 & echo $!; wait"], &[]);
     let pid = events.pid();
-    events.wait_for("ready");
+    let Event::Stdout(child) = events.next() else { panic!("no output") };
     let begin = Instant::now();
     let terminate = json!({ "process": { "pid": pid }, "signal": "SIGNAL_SIGTERM" });
     assert_eq!(guest.call("SendSignal", &terminate).0, 200);
@@ -445,6 +445,9 @@ fn after_sigterm_nobody_waits_for_the_output() {
     assert!(begin.elapsed() < Duration::from_secs(5));
     let (status, _) = guest.call("SendSignal", &terminate);
     assert_eq!(status, 404);
+    let child = String::from_utf8(child).unwrap();
+    assert!(is_alive(&child), "a signal to the command ended what had left its group");
+    guest.shell(&format!("kill {child}"));
 }
 
 #[test]

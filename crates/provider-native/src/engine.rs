@@ -16,11 +16,12 @@
 //! prepared ahead, so that a create is a bind; where none is ready it launches one first.
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs, `bodies` what a body is,
-//! `lifecycle` the arrows above, `adopt` what is found at the start.
+//! `lifecycle` and `endings` the arrows above, `adopt` what is found at the start.
 
 mod adopt;
 mod bodies;
 mod clients;
+mod endings;
 mod host;
 mod lifecycle;
 mod reach;

@@ -37,6 +37,9 @@ use crate::failure::{Failure, Step};
 use crate::link;
 use crate::seccomp::Filters;
 
+/// The name of a supervisor's socket in its sandbox's folder.
+pub(crate) const SUPERVISOR: &str = "supervisor.sock";
+
 /// What the launcher is to make.
 #[derive(Debug)]
 pub(crate) struct Order {

@@ -3,12 +3,14 @@
 //! One message is one packet of a `SOCK_SEQPACKET` socket: no lengths to trust, no streams to
 //! fall out of step with.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, socketpair,
+    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
+    listen, socket_with, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -48,8 +50,33 @@ pub(crate) fn receive<T: DeserializeOwned>(
     Ok(Some((message, descriptors)))
 }
 
+/// Listens at a name in a folder. Accepting does not wait.
+pub(crate) fn listen_at(folder: &Path, name: &str) -> io::Result<OwnedFd> {
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    with_address(folder, name, |address| bind(&socket, address))?;
+    listen(&socket, 128)?;
+    Ok(socket)
+}
+
+/// Connects to whoever listens at a name in a folder.
+pub(crate) fn dial(folder: &Path, name: &str) -> io::Result<OwnedFd> {
+    let socket = new_socket(SocketFlags::empty())?;
+    with_address(folder, name, |address| connect(&socket, address))?;
+    Ok(socket)
+}
+
+fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
+    let flags = flags | SocketFlags::CLOEXEC;
+    Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)
+}
+
 /// A socket's path may have 108 bytes at most, a home any number: so by way of its folder.
-pub(crate) fn short_address(folder: BorrowedFd<'_>, name: &str) -> io::Result<SocketAddrUnix> {
+fn with_address(
+    folder: &Path,
+    name: &str,
+    act: impl FnOnce(&SocketAddrUnix) -> rustix::io::Result<()>,
+) -> io::Result<()> {
+    let folder = File::open(folder)?;
     let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
-    Ok(SocketAddrUnix::new(path)?)
+    Ok(act(&SocketAddrUnix::new(path)?)?)
 }

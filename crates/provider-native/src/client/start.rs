@@ -1,30 +1,24 @@
 //! Finding the engine, or starting one.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use provider::ProviderError;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect as dial, socket_with};
 
 use super::backend;
 use crate::home::Home;
-use crate::link::short_address;
+use crate::link;
 
 /// An engine's first start on a host builds its template, which takes a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Connects to the engine that is there.
 pub(super) fn connect(home: &Home) -> io::Result<OwnedFd> {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let folder = File::open(home.path())?;
-    dial(&socket, &short_address(folder.as_fd(), Home::SOCKET)?)?;
-    Ok(socket)
+    link::dial(home.path(), Home::SOCKET)
 }
 
 /// Connects to the engine, starting it when there is none.

@@ -5,21 +5,20 @@
 //! of an earlier engine, has no manifest and is removed, its processes by the label of their
 //! cgroups.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use domain::Lifetime;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, connect, socket_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
 use crate::cgroup::Group;
-use crate::link::short_address;
+use crate::launch::SUPERVISOR;
+use crate::link;
 use crate::manifest::{Manifest, read_ending};
 use crate::template::Generation;
 
@@ -143,20 +142,12 @@ fn reopen(
         guest: manifest.guest.clone(),
         disk: manifest.limits.disk,
         group,
-        link: Some(dial_supervisor(folder)?),
+        link: Some(link::dial(folder, SUPERVISOR)?),
         supervisor,
         supervisor_descriptor: Some(supervisor_descriptor),
         stage: Stage::Ready(reach),
         owner: Some(manifest.id.clone()),
     })
-}
-
-fn dial_supervisor(folder: &Path) -> io::Result<OwnedFd> {
-    let socket =
-        socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-    let folder = File::open(folder)?;
-    connect(&socket, &short_address(folder.as_fd(), "supervisor.sock")?)?;
-    Ok(socket)
 }
 
 fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {

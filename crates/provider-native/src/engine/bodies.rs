@@ -159,7 +159,7 @@ pub(super) fn remove_folder(folder: &Path) -> io::Result<OwnedFd> {
             let _ = close_all_but(&[]);
             let _ = unblock_signals();
             let removed = fs::remove_dir_all(folder);
-            leave(i32::from(removed.is_err()))
+            leave(i32::from(removed.is_err() && folder.exists()))
         }
         Side::Parent(sweeper) => Ok(pidfd_open(sweeper, PidfdFlags::empty())?),
     }

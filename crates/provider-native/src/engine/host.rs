@@ -2,12 +2,11 @@
 
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sys_linux::descriptors::close_all_but;
@@ -18,7 +17,7 @@ use crate::cgroup::Hierarchies;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
 use crate::ids::Ranges;
-use crate::link::short_address;
+use crate::link;
 use crate::seccomp::Filters;
 
 pub(super) struct Host {
@@ -69,7 +68,7 @@ impl Host {
         let launchers = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         let termination = termination_descriptor().step("listen for signals")?;
         // Last: once it listens, it serves.
-        let listener = listen_at(home)?;
+        let listener = listen(home)?;
         if options.detach {
             log_to(&home.log()).step("open the log")?;
         }
@@ -129,23 +128,13 @@ fn install(guests: &Path, program: &[u8]) -> Result<PathBuf, Failure> {
     Ok(folder)
 }
 
-fn listen_at(home: &Home) -> Result<OwnedFd, Failure> {
+fn listen(home: &Home) -> Result<OwnedFd, Failure> {
     let step = "listen for clients";
     match fs::remove_file(home.socket()) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).step(step),
         _ => {}
     }
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .step(step)?;
-    let folder = File::open(home.path()).step(step)?;
-    bind(&socket, &short_address(folder.as_fd(), Home::SOCKET).step(step)?).step(step)?;
-    listen(&socket, 128).step(step)?;
-    Ok(socket)
+    link::listen_at(home.path(), Home::SOCKET).step(step)
 }
 
 /// Sends what the engine says from now on to its log, which begins anew.

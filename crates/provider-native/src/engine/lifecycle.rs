@@ -1,15 +1,13 @@
-//! The arrows of the engine's picture: launch, bind, end, sweep.
+//! How bodies come to be and become somebody's: prepared, launched, bound.
 
 use std::fs;
-use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use domain::{Bytes, Ending, Lifetime, Limits, SandboxId};
 use rustix::net::RecvFlags;
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::Pid;
 
-use super::bodies::{Body, Reach, Stage, remove_folder};
+use super::bodies::{Body, Reach, Stage};
 use super::clients::Waiter;
 use super::{Engine, Key, log, reach};
 use crate::cgroup::Group;
@@ -18,7 +16,7 @@ use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
 use crate::launch::{self, Order, Report};
 use crate::link;
-use crate::manifest::{Manifest, Process, read_ending};
+use crate::manifest::{Manifest, Process};
 use crate::random::random_id;
 use crate::template::Generation;
 use crate::verbs::{Answer, Refusal};
@@ -66,31 +64,6 @@ impl Engine {
         if self.wants_preparation() && Instant::now() >= self.prepare_after {
             self.prepare();
         }
-    }
-
-    /// Ends what nobody owns. Sandboxes that are kept go on without an engine.
-    pub(super) fn begin_to_leave(&mut self) {
-        self.leaving = true;
-        let doomed: Vec<SandboxId> = self
-            .sandboxes
-            .iter()
-            .filter(|(_, sandbox)| sandbox.lifetime == Lifetime::WithCaller)
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in doomed {
-            self.doom(&id);
-        }
-        let failure = Failure::new("make the sandbox", "the engine leaves", Kind::NoCapacity);
-        for id in std::mem::take(&mut self.queue) {
-            self.give_up(&id, &failure);
-        }
-        for body in self.bodies.values_mut() {
-            if body.owner.is_none() || body.is_launching() {
-                body.kill();
-            }
-        }
-        // What is left and lives is somebody's, and its supervisor knows that it is kept.
-        self.bodies.retain(|_, body| matches!(body.stage, Stage::Ending { .. }));
     }
 
     pub(super) fn wants_preparation(&self) -> bool {
@@ -278,12 +251,12 @@ impl Engine {
         };
         body.group.limit(&sandbox.limits)?;
         reach::name_host(&reach.names, &self.host.names, id.as_str()).step("name the host")?;
-        let processes = Process::identify(reach.first)
-            .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
-            .step("identify the sandbox's processes")?;
         body.owner = Some(id.clone());
         sandbox.body = Some(key);
         if sandbox.lifetime == Lifetime::Kept {
+            let processes = Process::identify(reach.first)
+                .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
+                .step("identify the sandbox's processes")?;
             let folder = self.host.options.home.sandbox(id);
             fs::rename(&body.folder, &folder).step("make the sandbox's folder")?;
             body.folder = folder;
@@ -309,90 +282,8 @@ impl Engine {
     }
 
     /// Tells those who wait that there will be no sandbox.
-    fn give_up(&mut self, id: &SandboxId, failure: &Failure) {
+    pub(super) fn give_up(&mut self, id: &SandboxId, failure: &Failure) {
         self.answer_waiting(id, &Err(Refusal::Failed(failure.clone())));
         self.sandboxes.remove(id);
-    }
-
-    /// Begins to destroy a sandbox. Those who wait are answered when nothing is left of it.
-    pub(super) fn doom(&mut self, id: &SandboxId) {
-        self.queue.retain(|queued| queued != id);
-        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
-        if sandbox.doomed {
-            return;
-        }
-        // Whoever still waits for it to come to be hears that it was destroyed.
-        let waiting = std::mem::take(&mut sandbox.waiting);
-        sandbox.doomed = true;
-        match sandbox.body {
-            Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
-            None => self.remove(&self.host.options.home.sandbox(id), Some(id.clone())),
-        }
-        let cause = "it was destroyed meanwhile";
-        let failure = Failure::new("make the sandbox", cause, Kind::Broken);
-        for waiter in waiting {
-            self.answer(waiter, Err(Refusal::Failed(failure.clone())), &[]);
-        }
-    }
-
-    /// A supervisor ended, and with it its sandbox.
-    pub(super) fn bury(&mut self, key: Key) {
-        let Some(body) = self.bodies.get_mut(&key) else { return };
-        if body.is_launching() {
-            // Its last words may still be on the line.
-            self.hear_launcher(key);
-        }
-        if let Some(body) = self.bodies.get_mut(&key) {
-            body.reap();
-        }
-    }
-
-    /// Nothing of a body lives any more: keep the sandbox's files or remove them.
-    fn sweep(&mut self, key: Key) {
-        let Some(body) = self.bodies.remove(&key) else { return };
-        self.host.ranges.give_back(body.base_id);
-        let Some(id) = body.owner else {
-            return self.remove(&body.folder, None);
-        };
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
-        sandbox.body = None;
-        if !sandbox.doomed {
-            sandbox.ending = Some(read_ending(&body.folder));
-        } else if sandbox.lifetime == Lifetime::Kept {
-            self.remove(&body.folder, Some(id));
-        } else {
-            // No engine would ever take its folder for a sandbox: nobody need wait for that.
-            self.forget(Some(id), &Ok(Answer::Done));
-            self.remove(&body.folder, None);
-        }
-    }
-
-    /// Removes the files of what does not run.
-    pub(super) fn remove(&mut self, folder: &Path, id: Option<SandboxId>) {
-        match remove_folder(folder).step("remove the sandbox's folder") {
-            Ok(sweeper) => self.sweepers.push((sweeper, id)),
-            Err(failure) => {
-                log(&failure.to_string());
-                self.forget(id, &Err(Refusal::Failed(failure)));
-            }
-        }
-    }
-
-    /// A process that removed a folder has ended.
-    pub(super) fn finish_sweeping(&mut self, index: usize) {
-        if index >= self.sweepers.len() {
-            return;
-        }
-        let (sweeper, id) = self.sweepers.remove(index);
-        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let _ = waitid(WaitId::PidFd(sweeper.as_fd()), options);
-        self.forget(id, &Ok(Answer::Done));
-    }
-
-    fn forget(&mut self, id: Option<SandboxId>, answer: &Result<Answer, Refusal>) {
-        if let Some(id) = id {
-            self.answer_waiting(&id, answer);
-            self.sandboxes.remove(&id);
-        }
     }
 }

@@ -5,13 +5,9 @@ use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::time::Instant;
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, listen,
-    socket_with,
-};
+use rustix::net::{RecvFlags, SendFlags};
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, pidfd_send_signal, waitpid,
 };
@@ -21,7 +17,7 @@ use sys_linux::process::unblock_signals;
 
 use super::inside::{self, Word};
 use super::layers::Layers;
-use super::{Order, Report, identity};
+use super::{Order, Report, SUPERVISOR, identity};
 use crate::cgroup::Part;
 use crate::disk;
 use crate::failure::{Failure, Kind, Step};
@@ -69,7 +65,9 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     await_mover(mover)?;
     watch.lap("enter the cgroup");
 
-    let control = control_socket(&order.folder)?;
+    // By which an engine that is started later finds the supervisor.
+    let control =
+        link::listen_at(&order.folder, SUPERVISOR).step("make the supervisor's socket")?;
     let record = OpenOptions::new()
         .write(true)
         .create(true)
@@ -204,25 +202,6 @@ fn end(first: &OwnedFd) {
         rustix::process::WaitId::PidFd(first.as_fd()),
         rustix::process::WaitIdOptions::EXITED,
     );
-}
-
-/// The supervisor's own socket, by which an engine that was started later finds it.
-fn control_socket(folder: &Path) -> Result<OwnedFd, Failure> {
-    let step = "make the supervisor's socket";
-    let socket = socket_with(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
-        None,
-    )
-    .step(step)?;
-    // A socket's path may have 108 bytes at most, a home any number: so from within.
-    rustix::process::chdir(folder).step(step)?;
-    let address = SocketAddrUnix::new("supervisor.sock").step(step)?;
-    bind(&socket, &address).step(step)?;
-    listen(&socket, 8).step(step)?;
-    rustix::process::chdir("/").step(step)?;
-    Ok(socket)
 }
 
 fn tell(inside: &OwnedFd, word: &Word, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
