@@ -17,6 +17,7 @@ test: setup ## everything that must hold: format, lints, licences, tests
 	@scripts/test
 
 test-long: setup ## the same, and the tests that take their time
+	@scripts/setup machine || true
 	@SOMA_LONG=1 scripts/test
 
 bench: ## our figures beside those of bubblewrap and Docker

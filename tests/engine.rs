@@ -1,5 +1,6 @@
 //! The engine's own life: found again, killed, doubled, left.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -107,9 +108,74 @@ fn an_engine_without_work_leaves_by_itself_and_leaves_nothing() {
 }
 
 #[test]
+fn a_folder_that_is_no_home_is_refused_and_left_as_it_is() {
+    let folder = tempfile::tempdir().unwrap();
+    let mine = folder.path().join("base/mine");
+    std::fs::create_dir_all(&mine).unwrap();
+    std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
+    let home = Home::new();
+    let mut soma = home.soma(["run", "--", "true"]);
+    let output = soma.env("SOMA_HOME", folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let words = String::from_utf8_lossy(&output.stderr);
+    assert!(words.contains("is not empty and is no home"), "{words}");
+    assert!(mine.exists(), "it was removed");
+    let mode = std::fs::metadata(folder.path()).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o755);
+}
+
+#[test]
+fn a_home_may_be_named_from_where_one_stands() {
+    let home = Home::new();
+    let mut soma = home.soma(["run", "--", "true"]);
+    let name = home.path().file_name().unwrap();
+    let above = home.path().parent().unwrap();
+    let output = soma.env("SOMA_HOME", name).current_dir(above).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(home.path().join("engine.sock").exists());
+    home.assert_nothing_left();
+}
+
+#[test]
+fn the_state_of_who_started_the_engine_is_not_every_sandboxs() {
+    let home = Home::new();
+    let script = "umask 077; trap '' CHLD; ulimit -t 100; exec nice -n 15 \"$1\" run -- true";
+    let done = sys_linux::command::command("bash")
+        .args(["-c", script, "bash", SOMA])
+        .env("SOMA_HOME", home.path())
+        .status()
+        .unwrap();
+    assert!(done.success());
+    let code = "import os, resource, pwd
+print(pwd.getpwuid(os.getuid()).pw_name, os.nice(0), oct(os.umask(0)),
+      resource.getrlimit(resource.RLIMIT_CORE))";
+    let output = home.run(&[code]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "user 0 0o22 (1, 1)\n");
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_run_whose_time_is_over_while_it_sleeps_leaves_no_disk() {
+    let home = Home::new();
+    let mut soma = home.start(&["--timeout", "1s", "--", "sleep", "60"]);
+    std::thread::sleep(Duration::from_millis(500));
+    let pid = rustix::process::Pid::from_child(&soma);
+    rustix::process::kill_process(pid, rustix::process::Signal::STOP).unwrap();
+    // Longer than its command's time, and than what the sandbox has beyond that.
+    std::thread::sleep(Duration::from_secs(7));
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    assert!(!soma.wait().unwrap().success());
+    eventually("its folder is left", || {
+        std::fs::read_dir(home.path().join("prepared")).unwrap().count() <= 2
+    });
+    home.assert_nothing_left();
+}
+
+#[test]
 fn an_engine_holds_nothing_of_who_started_it() {
     let home = Home::new();
-    let file = home.path().join("held");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let file = elsewhere.path().join("held");
     let script = "exec 9>\"$1\"; exec \"$2\" run -- true";
     let done = sys_linux::command::command("sh")
         .args(["-c", script, "sh"])
@@ -161,6 +227,7 @@ async fn a_folder_that_is_no_sandbox_does_not_stop_the_engine() {
     let home = Home::new();
     let folder = home.path().join("sandboxes").join("odd");
     std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(home.path().join("engine.lock"), "").unwrap();
     std::fs::write(folder.join("manifest.json"), "{\"version\": 1, \"id\"").unwrap();
     assert!(home.provider().list().await.unwrap().is_empty());
     assert!(folder.exists(), "what cannot be read was removed");

@@ -180,6 +180,42 @@ refused('kill', lambda: os.kill(1, 9))
 }
 
 #[test]
+fn its_root_cannot_reach_into_process_1_and_the_spawner() {
+    let code = format!(
+        "{TRY}
+for pid in (1, 2):
+    if open('/proc/%d/comm' % pid).read().strip() != 'guest': print(pid, 'is somebody else')
+    for name in ('mem', 'maps', 'environ', 'exe', 'root', 'syscall'):
+        path = '/proc/%d/%s' % (pid, name)
+        refused(path, lambda: os.readlink(path) if name in ('exe', 'root') else open(path, 'rb').read(1))
+    refused('writing memory', lambda: open('/proc/%d/mem' % pid, 'r+b'))
+"
+    );
+    nothing_fails("root", &code);
+}
+
+#[test]
+fn what_tcp_holds_is_limited_too() {
+    let home = Home::new();
+    let code = "
+import socket
+server = socket.create_server(('127.0.0.1', 0), backlog=1000)
+held, total = [], 0
+for _ in range(300):
+    near = socket.create_connection(server.getsockname()); near.setblocking(False)
+    held += [near, server.accept()[0]]
+    try:
+        while True: total += near.send(b'x' * 65536)
+    except (BlockingIOError, MemoryError, OSError): pass
+print(total >> 20)";
+    let output = home.run(&["--memory", "128m", code]);
+    let held: u64 = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap_or(0);
+    // Without a limit this holds more than a gigabyte. Being killed for it is fine as well.
+    assert!(held < 256, "{held} MiB in the buffers of a sandbox of 128 MiB");
+    home.assert_nothing_left();
+}
+
+#[test]
 fn the_network_is_loopback_and_loopback_works() {
     let code = format!(
         "{TRY}

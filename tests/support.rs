@@ -149,7 +149,7 @@ impl Home {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let home = self.path().as_os_str().as_encoded_bytes();
-        words.contains(&&b"engine"[..]) && words.contains(&home)
+        words.contains(&&b"engine"[..]) && words.iter().any(|word| word.ends_with(home))
     }
 
     fn loop_devices(&self) -> Vec<PathBuf> {

@@ -132,3 +132,23 @@ fn ctrl_c_works_while_nobody_reads_the_output() {
     drop(unread);
     home.assert_nothing_left();
 }
+
+#[test]
+fn an_engine_that_does_not_answer_keeps_nobody_waiting() {
+    let home = Home::new();
+    let child = ready(&home, "echo ready; sleep 600");
+    let signal_engine = |signal| {
+        for engine in home.engines() {
+            kill_process(Pid::from_raw(i32::try_from(engine).unwrap()).unwrap(), signal).unwrap();
+        }
+    };
+    signal_engine(Signal::STOP);
+    // The first asks for the sandbox to be destroyed, the second leaves that to the engine.
+    send(&child, Signal::TERM);
+    std::thread::sleep(Duration::from_millis(300));
+    send(&child, Signal::TERM);
+    let output = child.wait_with_output().unwrap();
+    signal_engine(Signal::CONT);
+    assert_eq!(code(&output), 143);
+    home.assert_nothing_left();
+}

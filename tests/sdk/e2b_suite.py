@@ -74,6 +74,8 @@ def commands(sandbox):
 
 
 def background(sandbox):
+    from e2b import CommandExitException
+
     cat = sandbox.commands.run("cat", background=True, stdin=True)
     assert cat.pid in [process.pid for process in sandbox.commands.list()]
     sandbox.commands.send_stdin(cat.pid, "hello\n")
@@ -82,8 +84,13 @@ def background(sandbox):
     sleep = sandbox.commands.run("sleep 600", background=True)
     again = sandbox.commands.connect(sleep.pid)
     assert sandbox.commands.kill(sleep.pid)
+    for handle in (sleep, again):
+        try:
+            handle.wait()
+            raise AssertionError("a killed command succeeded")
+        except CommandExitException:
+            pass
     assert not sandbox.commands.kill(sleep.pid)
-    again.disconnect()
 
 
 def files(sandbox):

@@ -33,6 +33,7 @@ const SPAWNER_DIED: u8 = 70;
 /// Descriptor 3 is the socket to the spawner. Descriptor 4 is a pipe that gets one byte once
 /// connections are taken.
 pub(crate) fn run() -> io::Result<ExitCode> {
+    crate::shut_off()?;
     let spawner = fdpass::inherited(3)?;
     let ready = fdpass::inherited(4)?;
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;

@@ -45,7 +45,10 @@ pub(crate) fn parse(typed: impl IntoIterator<Item = OsString>) -> Result<Parsed,
         Err(error) => return Err(in_one_line(&error)),
     };
     let home = match arguments.home {
-        Some(home) => home,
+        // The engine starts in another folder, where the same words mean another place.
+        Some(home) => std::path::absolute(&home).map_err(|error| {
+            Failure::usage(format!("`{}` is no place for a home: {error}", home.display()))
+        })?,
         None => default_home()?,
     };
     Ok(Parsed::Command { home, command: arguments.command })

@@ -55,7 +55,8 @@ impl Limits {
         within("cpus", self.cpus, MilliCpus(10), MilliCpus(1_024_000))?;
         // A command needs its keeper, a shell and a child: below this nothing starts.
         within("pids", self.pids, 8, 4_000_000)?;
-        within("disk", self.disk, Bytes::mebibytes(64), Bytes::gibibytes(16 << 10))?;
+        // More than one file of the host's file system can hold is no use.
+        within("disk", self.disk, Bytes::mebibytes(64), Bytes::gibibytes(8 << 10))?;
         if let Some(timeout) = self.timeout {
             let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             within("timeout", Milliseconds(milliseconds), Milliseconds(1), Milliseconds(YEAR))?;

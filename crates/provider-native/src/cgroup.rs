@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! <hierarchy>/soma/<home>/<sandbox>/
-//!     guest/       process 1 and the supervisor: never short because of the workload
+//!     guest/       process 1 and the supervisor: never short because of the workload, with
+//!                  limits of its own
 //!     workload/    every command; here the limits are
 //! ```
 //!
@@ -16,7 +17,7 @@ mod find;
 use std::fmt::Display;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use domain::Limits;
 use rustix::process::{Pid, Signal};
@@ -86,37 +87,51 @@ impl Group {
 
     /// Sets what the workload may use. May be repeated with other values.
     pub(crate) fn limit(&self, limits: &Limits) -> Result<(), Failure> {
+        let share = Share { memory: limits.memory.0, cpus: limits.cpus.0, pids: limits.pids };
+        self.limit_part("workload", &share)
+    }
+
+    /// Sets what process 1 and the supervisor may use: plenty for their work, and a wall in case
+    /// somebody inside gets hold of process 1.
+    pub(crate) fn limit_guest(&self) -> Result<(), Failure> {
+        self.limit_part("guest", &Share { memory: 256 << 20, cpus: 1000, pids: 64 })
+    }
+
+    fn limit_part(&self, part: &str, share: &Share) -> Result<(), Failure> {
         const PERIOD: u64 = 100_000;
-        let quota = (PERIOD * u64::from(limits.cpus.0) / 1000).max(1000);
+        let quota = (PERIOD * u64::from(share.cpus) / 1000).max(1000);
         match self.version {
             Version::One => {
-                self.limit_memory_of_version_one(limits.memory.0)?;
-                self.workload("cpu.cfs_period_us", PERIOD)?;
-                self.workload("cpu.cfs_quota_us", quota)?;
-                self.workload("pids.max", limits.pids)
+                self.limit_memory_of_version_one(part, share.memory)?;
+                // Version 1 counts what TCP holds apart from all other memory.
+                self.set_if_there(part, "memory.kmem.tcp.limit_in_bytes", share.memory / 4)?;
+                self.set(part, "cpu.cfs_period_us", PERIOD)?;
+                self.set(part, "cpu.cfs_quota_us", quota)?;
             }
             Version::Two => {
-                self.workload("memory.max", limits.memory.0)?;
+                self.set(part, "memory.max", share.memory)?;
                 // Absent where the kernel has no swap, which is what is wanted.
-                self.workload_if_there("memory.swap.max", 0)?;
-                self.workload("cpu.max", format!("{quota} {PERIOD}"))?;
-                self.workload("pids.max", limits.pids)
+                self.set_if_there(part, "memory.swap.max", 0)?;
+                self.set(part, "cpu.max", format!("{quota} {PERIOD}"))?;
             }
         }
+        self.set(part, "pids.max", share.pids)
     }
 
     /// The limit with swap may never be below the one without, so the order depends on whether
     /// the limit rises or falls.
-    fn limit_memory_of_version_one(&self, bytes: u64) -> Result<(), Failure> {
-        if !self.has("workload/memory.memsw.limit_in_bytes") {
-            self.workload("memory.limit_in_bytes", bytes)?;
-            return self.workload("memory.swappiness", 0);
+    fn limit_memory_of_version_one(&self, part: &str, bytes: u64) -> Result<(), Failure> {
+        const PLAIN: &str = "memory.limit_in_bytes";
+        const WITH_SWAP: &str = "memory.memsw.limit_in_bytes";
+        if !self.has(part, WITH_SWAP) {
+            self.set(part, PLAIN, bytes)?;
+            return self.set(part, "memory.swappiness", 0);
         }
-        if self.workload("memory.limit_in_bytes", bytes).is_err() {
-            self.workload("memory.memsw.limit_in_bytes", bytes)?;
-            self.workload("memory.limit_in_bytes", bytes)?;
+        if self.set(part, PLAIN, bytes).is_err() {
+            self.set(part, WITH_SWAP, bytes)?;
+            self.set(part, PLAIN, bytes)?;
         }
-        self.workload("memory.memsw.limit_in_bytes", bytes)
+        self.set(part, WITH_SWAP, bytes)
     }
 
     /// Every process in any part, as the host counts them.
@@ -147,28 +162,30 @@ impl Group {
         Ok(())
     }
 
-    fn has(&self, file: &str) -> bool {
-        self.folders.iter().any(|folder| folder.join(file).exists())
+    fn has(&self, part: &str, file: &str) -> bool {
+        self.folders.iter().any(|folder| folder.join(part).join(file).exists())
     }
 
-    /// Writes to a file of the workload, in the hierarchy that has it.
-    fn workload(&self, file: &str, value: impl Display) -> Result<(), Failure> {
-        let path = self.find(&Path::new("workload").join(file));
-        write(&path, &value.to_string())
+    /// Writes to a file of a part. On version 1 the files are spread over the hierarchies.
+    fn set(&self, part: &str, file: &str, value: impl Display) -> Result<(), Failure> {
+        let mut paths = self.folders.iter().map(|folder| folder.join(part).join(file));
+        let first = paths.next().unwrap_or_default();
+        let path = if first.exists() { None } else { paths.find(|path| path.exists()) };
+        write(&path.unwrap_or(first), &value.to_string())
     }
 
-    fn workload_if_there(&self, file: &str, value: impl Display) -> Result<(), Failure> {
-        if self.has(&format!("workload/{file}")) { self.workload(file, value) } else { Ok(()) }
+    fn set_if_there(&self, part: &str, file: &str, value: impl Display) -> Result<(), Failure> {
+        if self.has(part, file) { self.set(part, file, value) } else { Ok(()) }
     }
 
     fn each(&self, file: &str, value: &str) -> Result<(), Failure> {
         self.folders.iter().try_for_each(|folder| write(&folder.join(file), value))
     }
+}
 
-    /// On version 1 the files are spread over the hierarchies.
-    fn find(&self, file: &Path) -> PathBuf {
-        let mut candidates = self.folders.iter().map(|folder| folder.join(file));
-        let first = self.folders.first().map(|folder| folder.join(file)).unwrap_or_default();
-        candidates.find(|path| path.exists()).unwrap_or(first)
-    }
+/// What a part may use: bytes, thousandths of processors, processes.
+struct Share {
+    memory: u64,
+    cpus: u32,
+    pids: u32,
 }

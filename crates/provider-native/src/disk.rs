@@ -28,7 +28,7 @@ pub(crate) const LAYERS: [&str; 2] = ["root", "usr"];
 
 /// The formatted empty disk of this size; made when it is not there.
 pub(crate) fn blank(home: &Home, size: Bytes) -> Result<PathBuf, Failure> {
-    let blank = home.blanks().join(format!("{}.ext4", size.0));
+    let blank = blank_path(home, size);
     if !blank.exists() {
         // Two launchers may make the same one: each under a name of its own, the last wins.
         let own = home.blanks().join(format!("{}.{}.new", size.0, std::process::id()));
@@ -40,6 +40,11 @@ pub(crate) fn blank(home: &Home, size: Bytes) -> Result<PathBuf, Failure> {
         result?;
     }
     Ok(blank)
+}
+
+/// Where the blank of this size is, once it was made.
+pub(crate) fn blank_path(home: &Home, size: Bytes) -> PathBuf {
+    home.blanks().join(format!("{}.ext4", size.0))
 }
 
 /// Copies a blank, leaving its holes out.

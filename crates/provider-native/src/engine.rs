@@ -29,6 +29,7 @@ mod reach;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use domain::SandboxId;
@@ -38,6 +39,7 @@ use crate::failure::Failure;
 use crate::home::Home;
 use bodies::Body;
 use clients::Client;
+use endings::Sweeper;
 use host::Host;
 use lifecycle::Sandbox;
 
@@ -73,6 +75,9 @@ pub fn run(options: Options) -> Result<(), EngineError> {
         sandboxes: BTreeMap::new(),
         queue: VecDeque::new(),
         sweepers: Vec::new(),
+        remains: Vec::new(),
+        remove_remains_after: Instant::now(),
+        welcome_after: Instant::now(),
         next_key: 0,
         last_steps: Vec::new(),
         busy_until: Instant::now(),
@@ -95,8 +100,13 @@ struct Engine {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     /// Sandboxes that wait for a launcher: more of them at once than processors only slows all.
     queue: VecDeque<SandboxId>,
-    /// Processes that remove folders, and whose those were.
-    sweepers: Vec<(OwnedFd, Option<SandboxId>)>,
+    /// Processes that remove folders.
+    sweepers: Vec<Sweeper>,
+    /// Folders that could not be removed, and when to try again.
+    remains: Vec<PathBuf>,
+    remove_remains_after: Instant,
+    /// No client is taken in before then: there was no descriptor for one.
+    welcome_after: Instant,
     next_key: Key,
     last_steps: Vec<(String, u64)>,
     /// Until then something happened lately.
@@ -141,7 +151,9 @@ impl Engine {
         let mut sources: Vec<(Source, BorrowedFd<'_>)> = Vec::new();
         if !self.leaving {
             sources.push((Source::Termination, self.host.termination.as_fd()));
-            sources.push((Source::Listener, self.host.listener.as_fd()));
+            if Instant::now() >= self.welcome_after {
+                sources.push((Source::Listener, self.host.listener.as_fd()));
+            }
         }
         for (key, client) in &self.clients {
             sources.push((Source::Client(*key), client.socket.as_fd()));
@@ -155,8 +167,8 @@ impl Engine {
             }
         }
         // From the back, so that removing one does not move those still to be served.
-        for (index, (sweeper, _)) in self.sweepers.iter().enumerate().rev() {
-            sources.push((Source::Sweeper(index), sweeper.as_fd()));
+        for (index, sweeper) in self.sweepers.iter().enumerate().rev() {
+            sources.push((Source::Sweeper(index), sweeper.process.as_fd()));
         }
         let mut descriptors: Vec<PollFd<'_>> = sources
             .iter()
@@ -184,6 +196,12 @@ impl Engine {
         let mut until = now + Duration::from_secs(30);
         if self.bodies.values().any(Body::wants_attention) {
             until = until.min(now + Duration::from_millis(5));
+        }
+        if self.welcome_after > now {
+            until = until.min(self.welcome_after);
+        }
+        if !self.remains.is_empty() {
+            until = until.min(self.remove_remains_after);
         }
         if self.wants_preparation() {
             until = until.min(self.prepare_after);

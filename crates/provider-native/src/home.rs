@@ -38,13 +38,23 @@ impl Home {
         Self { root: root.into() }
     }
 
-    /// Makes the folders that are missing, and checks that nobody else can reach in.
-    pub(crate) fn make(&self) -> Result<(), Failure> {
-        let name = format!("make the folder `{}`", self.root.display());
+    /// Makes the folders that are missing. Of what is there, only an empty folder or an earlier
+    /// home of the same user is taken: an engine removes what it does not know in its home.
+    pub(crate) fn make(&mut self) -> Result<(), Failure> {
+        let name = format!("use the folder `{}`", self.root.display());
         make_folder(&self.root).step(&name)?;
+        // One home is one home however it is spelt: the label of its cgroups depends on it.
+        #[expect(clippy::disallowed_methods, reason = "a path of the host's owner, not a guest's")]
+        let root = fs::canonicalize(&self.root).step(&name)?;
+        self.root = root;
         let metadata = fs::metadata(&self.root).step(&name)?;
         if metadata.uid() != rustix::process::geteuid().as_raw() {
             let cause = format!("it belongs to user {}, choose another SOMA_HOME", metadata.uid());
+            return Err(Failure::new(name, cause, Kind::Unsupported));
+        }
+        let is_empty = fs::read_dir(&self.root).step(&name)?.next().is_none();
+        if !is_empty && !self.lock().exists() {
+            let cause = "it is not empty and is no home of Soma's, choose another SOMA_HOME";
             return Err(Failure::new(name, cause, Kind::Unsupported));
         }
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).step(&name)?;

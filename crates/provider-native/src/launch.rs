@@ -28,12 +28,14 @@ mod layers;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use domain::Bytes;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
+use crate::home::Home;
 use crate::link;
 use crate::seccomp::Filters;
 
@@ -43,16 +45,16 @@ pub(crate) const SUPERVISOR: &str = "supervisor.sock";
 /// What the launcher is to make.
 #[derive(Debug)]
 pub(crate) struct Order {
+    /// The home that it is for.
+    pub(crate) home: Home,
     /// Where the sandbox's own files go; it is there and empty.
     pub(crate) folder: PathBuf,
-    /// An empty folder to assemble layers on.
-    pub(crate) mount_point: PathBuf,
     /// The default template's own files.
     pub(crate) base: PathBuf,
     /// The folder with the guest's program.
     pub(crate) guest: PathBuf,
-    /// A formatted disk to copy.
-    pub(crate) blank: PathBuf,
+    /// The size of its disk.
+    pub(crate) disk: Bytes,
     /// The first of the sandbox's host ids.
     pub(crate) base_id: u32,
     /// Its cgroups, which are there.

@@ -32,40 +32,44 @@ pub(crate) fn namespaces(error: io::Error) -> Failure {
 /// `setting` reads one of the kernel's settings; some kernels do not have it.
 fn explain_namespaces(error: io::Error, setting: &dyn Fn(&str) -> Option<String>) -> Failure {
     let step = "make the namespaces";
-    let forbidding: Vec<(String, &str)> = match Errno::from_io_error(&error) {
+    let (forbidding, otherwise) = match Errno::from_io_error(&error) {
         // The kernel's word for an allowance that is used up, and one of zero always is.
-        Some(Errno::NOSPC | Errno::USERS) => NAMESPACES
-            .iter()
-            .map(|kind| (format!("user.max_{kind}_namespaces"), "15000"))
-            .filter(|(name, _)| setting(name).as_deref() == Some("0"))
-            .collect(),
-        Some(Errno::PERM | Errno::ACCESS) => PERMISSIONS
-            .iter()
-            .filter(|(name, wanted)| setting(name).is_some_and(|value| value != *wanted))
-            .map(|(name, wanted)| ((*name).to_owned(), *wanted))
-            .collect(),
+        Some(Errno::NOSPC | Errno::USERS) => {
+            let cause = "this host's allowance of namespaces is used up (see `sysctl user`)";
+            (allowances_of_none(setting), Failure::new(step, cause, Kind::NoCapacity))
+        }
+        Some(Errno::PERM | Errno::ACCESS) => {
+            let cause = "user namespaces are forbidden to this process; \
+                         in a container, run it with more privileges";
+            (refused_permissions(setting), Failure::new(step, cause, Kind::Unsupported))
+        }
         _ => return Failure::of(step, error),
     };
     if forbidding.is_empty() {
-        return match Errno::from_io_error(&error) {
-            Some(Errno::NOSPC | Errno::USERS) => {
-                let cause = "this host's allowance of namespaces is used up (see `sysctl user`)";
-                Failure::new(step, cause, Kind::NoCapacity)
-            }
-            _ => {
-                let cause = "user namespaces are forbidden to this process; \
-                             in a container, run it with more privileges";
-                Failure::new(step, cause, Kind::Unsupported)
-            }
-        };
+        return otherwise;
     }
-    let list = |separator, item: &dyn Fn(&(String, &str)) -> String| {
-        forbidding.iter().map(item).collect::<Vec<_>>().join(separator)
-    };
-    let names = list(" and ", &|(name, _)| format!("`{name}`"));
-    let values = list(" ", &|(name, wanted)| format!("{name}={wanted}"));
-    let cause = format!("this host forbids them by {names}; allow them with `sysctl -w {values}`");
+    let names: Vec<String> = forbidding.iter().map(|(name, _)| format!("`{name}`")).collect();
+    let cure: Vec<String> =
+        forbidding.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    let (names, cure) = (names.join(" and "), cure.join(" "));
+    let cause = format!("this host forbids them by {names}; allow them with `sysctl -w {cure}`");
     Failure::new(step, cause, Kind::Unsupported)
+}
+
+fn allowances_of_none(setting: &dyn Fn(&str) -> Option<String>) -> Vec<(String, &'static str)> {
+    NAMESPACES
+        .iter()
+        .map(|kind| (format!("user.max_{kind}_namespaces"), "15000"))
+        .filter(|(name, _)| setting(name).as_deref() == Some("0"))
+        .collect()
+}
+
+fn refused_permissions(setting: &dyn Fn(&str) -> Option<String>) -> Vec<(String, &'static str)> {
+    PERMISSIONS
+        .iter()
+        .filter(|(name, wanted)| setting(name).is_some_and(|value| value != *wanted))
+        .map(|(name, wanted)| ((*name).to_owned(), *wanted))
+        .collect()
 }
 
 /// Why a kind of file system could not be used.

@@ -38,6 +38,7 @@ const PAUSE: Duration = Duration::from_millis(10);
 
 /// The program `soma-guest spawn`: descriptor 3 is the socket to the guest.
 pub(crate) fn run() -> io::Result<ExitCode> {
+    crate::shut_off()?;
     serve(fdpass::inherited(3)?)
 }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use domain::SandboxId;
-use provider::Provider;
+use provider::{Condition, Observed, Provider};
 
 use super::arguments::Plan;
 use super::ending;
@@ -17,6 +17,9 @@ use crate::output::Console;
 /// How long the destruction of a sandbox is waited for. Its engine goes on with it when this
 /// process is gone.
 const DESTRUCTION: Duration = Duration::from_secs(20);
+
+/// How long a provider may take to say what became of a sandbox.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// One sandbox for one command.
 pub(super) struct Session {
@@ -42,7 +45,11 @@ impl Session {
             }
             Outcome::Broken(broken) => Err(broken.into()),
             Outcome::Guest(error) => {
-                let seen = self.provider.inspect(&self.id).await.ok();
+                let seen = tokio::select! {
+                    seen = self.look() => seen,
+                    interrupt = interrupts.next() => return Ok(interrupt.code()),
+                    () = tokio::time::sleep(LOOK) => None,
+                };
                 Err(ending::of_guest(&error, &self.plan, seen))
             }
         };
@@ -79,6 +86,18 @@ impl Session {
             Ok(running) => follow(&guest, running, console, input, interrupts).await,
             Err(error) => Outcome::Guest(error),
         })
+    }
+
+    /// What became of the sandbox. Its guest may be gone a moment before the provider knows why.
+    async fn look(&self) -> Option<Observed> {
+        for _ in 0..20 {
+            let seen = self.provider.inspect(&self.id).await.ok()?;
+            if seen.condition != Condition::Running {
+                return Some(seen);
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        self.provider.inspect(&self.id).await.ok()
     }
 
     /// Destroys the sandbox. One more Ctrl-C leaves that to the engine.

@@ -1,5 +1,6 @@
 //! Finding the engine, or starting one.
 
+use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -59,8 +60,7 @@ fn start(home: &Home, program: &Path) -> Result<Child, ProviderError> {
     }
     sys_linux::command::command(program)
         .arg("engine")
-        .arg("--home")
-        .arg(home.path())
+        .arg(word("--home=", home.path()))
         .arg("--detach")
         .stdin(Stdio::null())
         .stdout(Stdio::null())
@@ -75,8 +75,16 @@ fn last_words(child: &mut Child) -> String {
     if let Some(stderr) = child.stderr.take() {
         let _ = stderr.take(4096).read_to_string(&mut text);
     }
-    let line = text.lines().last().unwrap_or("the engine left without a word");
-    line.trim_start_matches("soma: ").to_owned()
+    // Behind it may be a hint, which is for whoever types the engine's command.
+    let said = text.lines().filter_map(|line| line.strip_prefix("soma: ")).next_back();
+    said.unwrap_or("the engine left without a word").to_owned()
+}
+
+/// An option and its value as one word, which no value can be taken for another option.
+fn word(option: &str, value: &Path) -> OsString {
+    let mut word = OsString::from(option);
+    word.push(value);
+    word
 }
 
 fn no_permission(home: &Home) -> ProviderError {

@@ -10,13 +10,14 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use domain::Lifetime;
+use domain::{Lifetime, Limits};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
 use crate::cgroup::Group;
+use crate::disk;
 use crate::launch::SUPERVISOR;
 use crate::link;
 use crate::manifest::{Manifest, read_ending};
@@ -110,6 +111,12 @@ impl Engine {
         let own = self.host.guest.file_name().unwrap_or_default().to_string_lossy();
         let guests = manifests.iter().map(|manifest| manifest.guest.as_str());
         remove_all_but(&home.guests(), guests.chain([&*own]));
+        // Those of unusual sizes are quickly made again.
+        for blank in folders_in(&home.blanks()) {
+            if blank != disk::blank_path(home, Limits::default().disk) {
+                let _ = fs::remove_file(blank);
+            }
+        }
     }
 }
 

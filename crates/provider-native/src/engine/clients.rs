@@ -1,7 +1,7 @@
 //! The engine's clients: its verbs, one by one, and their answers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use domain::{Ending, Lifetime, Limits, SandboxId};
 use provider::{Condition, Observed};
@@ -30,7 +30,15 @@ impl Engine {
     /// Takes a new client in: one that was connected by the engine's own user.
     pub(super) fn welcome(&mut self) {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let Ok(socket) = accept_with(&self.host.listener, flags) else { return };
+        let socket = match accept_with(&self.host.listener, flags) {
+            Ok(socket) => socket,
+            Err(rustix::io::Errno::AGAIN) => return,
+            // No descriptors left, most likely: asking again at once would only burn time.
+            Err(_) => {
+                self.welcome_after = Instant::now() + Duration::from_millis(50);
+                return;
+            }
+        };
         let own = rustix::process::geteuid();
         if socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
             let key = self.new_key();

@@ -3,15 +3,16 @@
 //! An end begins with a kill and is over when nothing lives: then the supervisor is reaped, the
 //! cgroups are gone, and a process of its own removes the files, or they are kept.
 
-use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
 
 use domain::{Lifetime, SandboxId};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::bodies::{Body, Stage, remove_folder};
 use super::{Engine, Key, log};
-use crate::failure::{Failure, Kind, Step};
+use crate::failure::{Failure, Kind};
 use crate::manifest::read_ending;
 use crate::verbs::{Answer, Refusal};
 
@@ -53,7 +54,11 @@ impl Engine {
         sandbox.doomed = true;
         match sandbox.body {
             Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
-            None => self.remove(&self.host.options.home.sandbox(id), Some(id.clone())),
+            None if sandbox.lifetime == Lifetime::Kept => {
+                self.remove(self.host.options.home.sandbox(id), Some(id.clone()));
+            }
+            // Whatever it had is being removed already.
+            None => self.forget(id, &Ok(Answer::Done)),
         }
         let cause = "it was destroyed meanwhile";
         let failure = Failure::new("make the sandbox", cause, Kind::Broken);
@@ -79,29 +84,32 @@ impl Engine {
         let Some(body) = self.bodies.remove(&key) else { return };
         self.host.ranges.give_back(body.base_id);
         let Some(id) = body.owner else {
-            return self.remove(&body.folder, None);
+            return self.remove(body.folder, None);
         };
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
         sandbox.body = None;
-        if !sandbox.doomed {
+        let doomed = sandbox.doomed;
+        if !doomed {
             sandbox.ending = Some(read_ending(&body.folder));
-        } else if sandbox.lifetime == Lifetime::Kept {
-            self.remove(&body.folder, Some(id));
-        } else {
+        }
+        match (sandbox.lifetime, doomed) {
+            (Lifetime::Kept, true) => self.remove(body.folder, Some(id)),
+            (Lifetime::Kept, false) => {}
             // No engine would ever take its folder for a sandbox: nobody need wait for that.
-            self.forget(Some(id), &Ok(Answer::Done));
-            self.remove(&body.folder, None);
+            (Lifetime::WithCaller, _) => {
+                if doomed {
+                    self.forget(&id, &Ok(Answer::Done));
+                }
+                self.remove(body.folder, None);
+            }
         }
     }
 
-    /// Removes the files of what does not run.
-    pub(super) fn remove(&mut self, folder: &Path, id: Option<SandboxId>) {
-        match remove_folder(folder).step("remove the sandbox's folder") {
-            Ok(sweeper) => self.sweepers.push((sweeper, id)),
-            Err(failure) => {
-                log(&failure.to_string());
-                self.forget(id, &Err(Refusal::Failed(failure)));
-            }
+    /// Removes the files of what does not run. The name is whose they are and who hears of it.
+    pub(super) fn remove(&mut self, folder: PathBuf, id: Option<SandboxId>) {
+        match remove_folder(&folder) {
+            Ok(process) => self.sweepers.push(Sweeper { process, folder, id }),
+            Err(error) => self.keep_remains(folder, id, &error.to_string()),
         }
     }
 
@@ -110,22 +118,57 @@ impl Engine {
         if index >= self.sweepers.len() {
             return;
         }
-        let (sweeper, id) = self.sweepers.remove(index);
+        let Sweeper { process, folder, id } = self.sweepers.remove(index);
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
-        let status = waitid(WaitId::PidFd(sweeper.as_fd()), options).ok().flatten();
-        if status.and_then(|status| status.exit_status()) == Some(0) {
-            return self.forget(id, &Ok(Answer::Done));
+        let status = waitid(WaitId::PidFd(process.as_fd()), options).ok().flatten();
+        if status.and_then(|status| status.exit_status()) != Some(0) {
+            return self.keep_remains(folder, id, "the host's file system refuses it");
         }
-        let cause = "the host's file system refused it; its files are still there";
-        let failure = Failure::new("remove a sandbox's folder", cause, Kind::Broken);
-        log(&failure.to_string());
-        self.forget(id, &Err(Refusal::Failed(failure)));
+        if let Some(id) = id {
+            self.forget(&id, &Ok(Answer::Done));
+        }
     }
 
-    fn forget(&mut self, id: Option<SandboxId>, answer: &Result<Answer, Refusal>) {
-        if let Some(id) = id {
-            self.answer_waiting(&id, answer);
-            self.sandboxes.remove(&id);
+    /// What could not be removed: a sandbox's files stay a sandbox, which can be destroyed once
+    /// more; other files are tried again later.
+    fn keep_remains(&mut self, folder: PathBuf, id: Option<SandboxId>, cause: &str) {
+        let step = format!("remove `{}`", folder.display());
+        let failure = Failure::new(step, cause, Kind::Broken);
+        log(&failure.to_string());
+        let Some(id) = id else {
+            self.remains.push(folder);
+            self.remove_remains_after = Instant::now() + REMOVE_AGAIN;
+            return;
+        };
+        if let Some(sandbox) = self.sandboxes.get_mut(&id) {
+            sandbox.doomed = false;
+            sandbox.ending = Some(read_ending(&folder));
+        }
+        self.answer_waiting(&id, &Err(Refusal::Failed(failure)));
+    }
+
+    /// Tries again what could not be removed.
+    pub(super) fn remove_remains(&mut self) {
+        if !self.remains.is_empty() && Instant::now() >= self.remove_remains_after {
+            for folder in std::mem::take(&mut self.remains) {
+                self.remove(folder, None);
+            }
         }
     }
+
+    fn forget(&mut self, id: &SandboxId, answer: &Result<Answer, Refusal>) {
+        self.answer_waiting(id, answer);
+        self.sandboxes.remove(id);
+    }
 }
+
+/// A process that removes a folder.
+pub(super) struct Sweeper {
+    pub(super) process: OwnedFd,
+    folder: PathBuf,
+    /// Whose folder it is, when somebody waits for its end.
+    id: Option<SandboxId>,
+}
+
+/// After files could not be removed, the next attempt waits: the host may have to be mended.
+const REMOVE_AGAIN: Duration = Duration::from_secs(10);

@@ -6,11 +6,11 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FlockOperation, Mode, flock};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sys_linux::descriptors::close_all_but;
-use sys_linux::process::termination_descriptor;
+use sys_linux::process::{reset_signals, termination_descriptor};
 
 use super::Options;
 use crate::cgroup::Hierarchies;
@@ -40,20 +40,18 @@ pub(super) struct Host {
 
 impl Host {
     /// Takes the home; `None` when another engine has it.
-    pub(super) fn open(options: Options) -> Result<Option<Self>, Failure> {
+    pub(super) fn open(mut options: Options) -> Result<Option<Self>, Failure> {
         if !rustix::process::geteuid().is_root() {
             let cause = "the native engine needs root for now; run it with sudo";
             return Err(Failure::new("start the engine", cause, Kind::Unsupported));
         }
-        // Whoever started us may wait for the end of a pipe that we inherited.
-        close_all_but(&[]).step("close what was inherited")?;
-        allow_many_descriptors();
-        let home = &options.home;
+        forget_who_started_us().step("forget who started the engine")?;
         if options.detach {
             // Away from the terminal of whoever started us, and from its signals.
             rustix::process::setsid().step("leave the terminal")?;
         }
-        home.make()?;
+        options.home.make()?;
+        let home = &options.home;
         let lock = File::create(home.lock()).step("take the home")?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
@@ -96,11 +94,37 @@ impl Host {
     }
 }
 
-/// Every sandbox costs a handful of descriptors. Launchers put the usual limit back, for
-/// programs that cannot count further.
-fn allow_many_descriptors() {
-    let limit = getrlimit(Resource::Nofile);
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+/// What a process inherits is the first caller's, and would be every later sandbox's too.
+fn forget_who_started_us() -> io::Result<()> {
+    // They may wait for the end of a pipe that we inherited.
+    close_all_but(&[])?;
+    reset_signals()?;
+    rustix::process::umask(Mode::from_raw_mode(0o022));
+    rustix::process::setpriority_process(None, 0)?;
+    for resource in [
+        Resource::As,
+        Resource::Cpu,
+        Resource::Data,
+        Resource::Fsize,
+        Resource::Memlock,
+        Resource::Nproc,
+        Resource::Sigpending,
+        // Every sandbox costs the engine a handful. Launchers put the usual limit back.
+        Resource::Nofile,
+    ] {
+        raise(resource);
+    }
+    Ok(())
+}
+
+/// As far as the kernel lets us: without the capability, up to the hard limit.
+fn raise(resource: Resource) {
+    let limit = getrlimit(resource);
+    let unlimited = Rlimit { current: None, maximum: None };
+    // Descriptors cannot be without a limit.
+    if resource == Resource::Nofile || setrlimit(resource, unlimited).is_err() {
+        let _ = setrlimit(resource, Rlimit { current: limit.maximum, ..limit });
+    }
 }
 
 /// Puts the guest's program into a folder of its version, where it stays as long as any sandbox

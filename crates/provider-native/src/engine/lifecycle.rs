@@ -11,7 +11,6 @@ use super::bodies::{Body, Reach, Stage};
 use super::clients::Waiter;
 use super::{Engine, Key, log, reach};
 use crate::cgroup::Group;
-use crate::disk;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
 use crate::launch::{self, Order, Report};
@@ -52,6 +51,7 @@ impl Engine {
                 self.sweep(key);
             }
         }
+        self.remove_remains();
         self.launch_queued();
         let owned = self.sandboxes.values().any(|sandbox| sandbox.body.is_some());
         if owned || !self.clients.is_empty() {
@@ -119,10 +119,9 @@ impl Engine {
         let home = &self.host.options.home;
         let generation = Generation::of_this_host();
         let base = generation.folder(home)?;
-        let blank = disk::blank(home, size)?;
         let slot = random_id().step("choose a name")?.to_string();
         let folder = home.prepared().join(&slot);
-        let mount_point = home.mount_point();
+        let home = home.clone();
         make_folder(&folder).step("make the sandbox's folder")?;
         let group = Group::named(&self.host.hierarchies, &slot);
         let base_id = self.host.ranges.take().ok_or_else(|| {
@@ -135,8 +134,10 @@ impl Engine {
             group.make()?;
             let group = group.clone();
             let folder = folder.clone();
-            let order = Order { folder, mount_point, base, guest, blank, base_id, group };
-            launch::start(&order, &self.host.filters).map(|launching| (base_id, launching))
+            let order = Order { home, folder, base, guest, disk: size, base_id, group };
+            launch::start(&order, &self.host.filters)
+                .map(|launching| (base_id, launching))
+                .inspect_err(|_| self.host.ranges.give_back(base_id))
         });
         let (base_id, launching) = launching.inspect_err(|_| {
             let _ = group.remove();

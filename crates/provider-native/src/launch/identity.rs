@@ -25,12 +25,17 @@ const OF_SANDBOX_ROOT: CapabilitySet = CapabilitySet::CHOWN
 /// How many descriptors a program may have unless it asks for more.
 const DESCRIPTORS: u64 = 1024;
 
-/// Takes back the engine's own allowance of descriptors.
-pub(super) fn allow_usual_descriptors() -> Result<(), Failure> {
+/// Takes back the engine's own allowance of descriptors, and forbids core dumps.
+///
+/// A limit of one, because of zero the kernel takes no notice where a program of the host's
+/// collects the dumps.
+pub(super) fn set_usual_limits() -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     let usual = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
     setrlimit(Resource::Nofile, Rlimit { current: Some(usual), ..limit })
-        .step("limit the descriptors")
+        .step("limit the descriptors")?;
+    setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })
+        .step("forbid core dumps")
 }
 
 /// Becomes the sandbox's base id and keeps every capability for the time being.

@@ -37,21 +37,25 @@ pub(super) enum Word {
 }
 
 /// Files and folders of `/proc` that tell about the host, or reach it.
-const HIDDEN: [&str; 10] = [
+const HIDDEN: [&str; 14] = [
     "acpi",
     "asound",
+    "cmdline",
+    "diskstats",
+    "fs",
+    "kallsyms",
     "kcore",
     "keys",
     "latency_stats",
+    "partitions",
     "sched_debug",
     "scsi",
     "timer_list",
     "timer_stats",
-    "kallsyms",
 ];
 
 /// Parts of `/proc` that can be read and not written.
-const READ_ONLY: [&str; 5] = ["bus", "fs", "irq", "sys", "sysrq-trigger"];
+const READ_ONLY: [&str; 4] = ["bus", "irq", "sys", "sysrq-trigger"];
 
 /// No namespaces within namespaces: they widen what the kernel exposes, and cannot be dumped.
 const FORBIDDEN_NAMESPACES: [&str; 8] =

@@ -32,7 +32,7 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
     let made = closed
         .and_then(|()| unblock_signals().step("listen to signals again"))
-        .and_then(|()| identity::allow_usual_descriptors())
+        .and_then(|()| identity::set_usual_limits())
         .and_then(|()| make(order, filters));
     match made {
         Ok(made) => {
@@ -58,7 +58,8 @@ struct Made {
 fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
-    let disk = disk::copy(&order.blank, &order.folder.join("disk.ext4"))?;
+    let blank = disk::blank(&order.home, order.disk)?;
+    let disk = disk::copy(&blank, &order.folder.join("disk.ext4"))?;
     watch.lap("copy the disk");
     let disk = disk::mount(&disk)?;
     watch.lap("mount the disk");
@@ -154,6 +155,7 @@ fn finish(
     order.group.place(Part::Guest, first)?;
     order.group.place(Part::Guest, getpid())?;
     order.group.settle()?;
+    order.group.limit_guest()?;
     watch.lap("place the processes");
     tell(inside, &Word::Go, &[])
 }

@@ -83,7 +83,7 @@ fn assemble(
     map_ids(disk, Attributes::SAFE, owner).step("map the disk's ids")?;
 
     let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&places, "", CWD, &order.mount_point, to_itself).step(step)?;
+    move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
     for (mount, name) in [(&base, "base"), (&usr, "usr"), (disk, "disk")] {
         move_mount(mount, "", &places, name, to_itself).step(step)?;
     }
