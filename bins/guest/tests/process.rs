@@ -435,7 +435,8 @@ fn sigkill_takes_the_children_too() {
 #[test]
 fn after_sigterm_nobody_waits_for_the_output() {
     let guest = Guest::start();
-    let mut events = guest.begin(&["sh", "-c", "setsid sleep 60 & echo $!; wait"], &[]);
+    let script = "setsid sh -c 'echo $$; exec sleep 60' & wait";
+    let mut events = guest.begin(&["sh", "-c", script], &[]);
     let pid = events.pid();
     let Event::Stdout(child) = events.next() else { panic!("no output") };
     let begin = Instant::now();

@@ -14,7 +14,7 @@
 //! All of it is the engine's alone (mode 0700): ids on the disks inside are those that the
 //! sandbox sees, so a file there can have set-user-id root for the host.
 
-use std::fs::{self, DirBuilder};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -57,6 +57,8 @@ impl Home {
             let cause = "it is not empty and is no home of Soma's, choose another SOMA_HOME";
             return Err(Failure::new(name, cause, Kind::Unsupported));
         }
+        // Before anything else is in it: another engine that starts now must know it for a home.
+        OpenOptions::new().create(true).append(true).open(self.lock()).step(&name)?;
         fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).step(&name)?;
         for folder in ["guest", "base", "blank", "prepared", "sandboxes", "mount"] {
             make_folder(&self.root.join(folder)).step(&name)?;
