@@ -66,6 +66,29 @@ async fn the_supervisor_ends_a_sandbox_on_time_without_an_engine() {
 }
 
 #[tokio::test]
+async fn a_guest_is_small_on_disk_and_in_memory() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    assert_eq!(code_of(&home, &id, &["true"]).await, 0);
+
+    let name = home.manifest(&id)["guest"].as_str().unwrap().to_owned();
+    let program = home.path().join("guest").join(name).join("guest");
+    let size = std::fs::metadata(program).unwrap().len();
+    assert!(size <= 4_000_000, "{size} bytes on disk");
+    let status = format!("/proc/{}/status", home.first_process(&id));
+    let status = std::fs::read_to_string(status).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    let kibibytes: u64 = resident.trim().trim_end_matches(" kB").parse().unwrap();
+    assert!(kibibytes <= 5 * 1024, "{kibibytes} KiB resident");
+
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
 async fn a_killed_supervisor_takes_its_sandbox_along_and_it_is_reported() {
     let home = Home::new();
     let id = random_id().unwrap();
