@@ -58,15 +58,17 @@ impl Host {
             other => other.step("take the home")?,
         }
         let hierarchies = Hierarchies::find(&format!("{:016x}", home.label()))?;
-        hierarchies.make_homes()?;
         let filters = Filters::compile()?;
         let guest = install(&home.guests(), options.guest)?;
         let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
         let (network, names) = (open("net")?, open("uts")?);
         let launchers = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         let termination = termination_descriptor().step("listen for signals")?;
-        // Last: once it listens, it serves.
-        let listener = listen(home)?;
+        // Last, what others can see. Once it listens, it serves.
+        hierarchies.make_homes()?;
+        let listener = listen(home).inspect_err(|_| {
+            let _ = hierarchies.remove_homes();
+        })?;
         if options.detach {
             log_to(&home.log()).step("open the log")?;
         }
