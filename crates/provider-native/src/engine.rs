@@ -28,7 +28,7 @@ mod reach;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -221,9 +221,4 @@ impl Engine {
 /// Says something that only whoever runs the engine can act on.
 fn log(text: &str) {
     let _ = writeln!(io::stderr(), "soma engine: {text}");
-}
-
-/// Closes a descriptor that may be there; for symmetry in reading.
-fn close(descriptor: &mut Option<OwnedFd>) {
-    descriptor.take();
 }

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use domain::SandboxId;
 
 use crate::failure::{Failure, Kind, Step};
+use crate::fingerprint::fingerprint;
 
 /// Where everything of one Soma lies.
 #[derive(Debug, Clone)]
@@ -115,13 +116,9 @@ impl Home {
         &self.root
     }
 
-    /// Tells what is of this home from what is of another on the same host. Stable between
-    /// versions, and not a secret: FNV-1a.
+    /// Tells what is of this home from what is of another on the same host.
     pub(crate) fn label(&self) -> u64 {
-        let text = self.root.as_os_str().as_encoded_bytes();
-        text.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-        })
+        fingerprint(self.root.as_os_str().as_encoded_bytes().iter().copied())
     }
 }
 

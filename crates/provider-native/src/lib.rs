@@ -20,6 +20,7 @@ mod client;
 mod disk;
 pub mod engine;
 mod failure;
+mod fingerprint;
 mod home;
 mod ids;
 mod launch;

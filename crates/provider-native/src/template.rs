@@ -16,6 +16,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::failure::{Failure, Step};
+use crate::fingerprint::fingerprint;
 use crate::home::Home;
 
 /// Raised when the tree that is built from the same host changes.
@@ -39,14 +40,12 @@ impl Generation {
             "/etc/ssl/certs",
             "/etc/apt",
         ];
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64 ^ LAYOUT;
-        for sign in signs {
+        let stamps = signs.iter().flat_map(|sign| {
             let (seconds, nanoseconds, size) = fs::metadata(sign)
                 .map_or((0, 0, 0), |file| (file.mtime(), file.mtime_nsec(), file.size()));
-            for value in [seconds.cast_unsigned(), nanoseconds.cast_unsigned(), size] {
-                hash = (hash ^ value).wrapping_mul(0x0100_0000_01b3).rotate_left(23);
-            }
-        }
+            [seconds.cast_unsigned(), nanoseconds.cast_unsigned(), size]
+        });
+        let hash = fingerprint([LAYOUT].into_iter().chain(stamps).flat_map(u64::to_le_bytes));
         Self(format!("{hash:016x}"))
     }
 

@@ -16,7 +16,6 @@ use sys_linux::fdpass;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use sys_linux::process::unblock_signals;
 
-use super::close;
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 use crate::template::Generation;
@@ -130,8 +129,8 @@ impl Body {
             let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG;
             let _ = waitid(WaitId::PidFd(supervisor.as_fd()), options);
         }
-        close(&mut self.supervisor_descriptor);
-        close(&mut self.link);
+        self.supervisor_descriptor = None;
+        self.link = None;
         if !matches!(self.stage, Stage::Ending { .. }) {
             self.stage = Stage::Ending { since: Instant::now() };
         }

@@ -15,6 +15,7 @@ use sys_linux::process::{reset_signals, termination_descriptor};
 use super::Options;
 use crate::cgroup::Hierarchies;
 use crate::failure::{Failure, Kind, Step};
+use crate::fingerprint::fingerprint;
 use crate::home::{Home, make_folder};
 use crate::ids::Ranges;
 use crate::link;
@@ -133,9 +134,7 @@ fn raise(resource: Resource) {
 /// runs it: a program that is replaced under a sleeping sandbox could not be woken.
 fn install(guests: &Path, program: &[u8]) -> Result<PathBuf, Failure> {
     let step = "install the guest's program";
-    let hash = program.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    let hash = fingerprint(program.iter().copied());
     let folder = guests.join(format!("{}-{hash:016x}", env!("CARGO_PKG_VERSION")));
     if fs::metadata(folder.join("guest")).is_ok_and(|file| file.len() == program.len() as u64) {
         return Ok(folder);
