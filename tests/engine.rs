@@ -272,12 +272,19 @@ async fn bodies_are_prepared_ahead_and_made_again_when_taken() {
         }
         panic!("nothing is prepared");
     };
+    let folders = || -> std::collections::BTreeSet<_> {
+        let entries = std::fs::read_dir(home.path().join("prepared")).unwrap().flatten();
+        entries.map(|entry| entry.file_name()).collect()
+    };
     ready().await;
+    let before = folders();
     let id = random_id().unwrap();
     provider.create(&id, &kept()).await.unwrap();
-    assert_eq!(provider.prepared().await.unwrap(), 1);
-    provider.destroy(&id).await.unwrap();
+    let taken = home.manifest(&id)["slot"].as_str().unwrap().to_owned();
+    assert!(before.contains(std::ffi::OsStr::new(&taken)), "none of the prepared was taken");
     ready().await;
+    assert_eq!(folders().difference(&before).count(), 1);
+    provider.destroy(&id).await.unwrap();
     drop(provider);
     home.assert_nothing_left();
 }
