@@ -12,7 +12,7 @@ use crate::conformance::run;
 use crate::support::{Home, SOMA, eventually};
 
 fn kept() -> SandboxSpec {
-    SandboxSpec::default()
+    SandboxSpec { allow_unenforced: true, ..SandboxSpec::default() }
 }
 
 async fn code_of(home: &Home, id: &domain::SandboxId, words: &[&str]) -> i32 {
@@ -162,12 +162,10 @@ fn a_home_may_be_named_from_where_one_stands() {
 #[test]
 fn the_state_of_who_started_the_engine_is_not_every_sandboxs() {
     let home = Home::new();
-    let script = "umask 077; trap '' CHLD; ulimit -t 100; exec nice -n 15 \"$1\" run -- true";
-    let done = sys_linux::command::command("bash")
-        .args(["-c", script, "bash", SOMA])
-        .env("SOMA_HOME", home.path())
-        .status()
-        .unwrap();
+    // A user may not take back what a user gave away.
+    let nice = if crate::support::is_root() { "nice -n 15" } else { "" };
+    let script = format!("umask 077; trap '' CHLD; ulimit -t 100; exec {nice} \"$1\" run -- true");
+    let done = home.command("bash").args(["-c", &script, "bash", &SOMA]).status().unwrap();
     assert!(done.success());
     let code = "import os, resource, pwd
 print(pwd.getpwuid(os.getuid()).pw_name, os.nice(0), oct(os.umask(0)),
@@ -200,10 +198,10 @@ fn an_engine_holds_nothing_of_who_started_it() {
     let elsewhere = tempfile::tempdir().unwrap();
     let file = elsewhere.path().join("held");
     let script = "exec 9>\"$1\"; exec \"$2\" run -- true";
-    let done = sys_linux::command::command("sh")
+    let done = home
+        .command("sh")
         .args(["-c", script, "sh"])
-        .args([&file, Path::new(SOMA)])
-        .env("SOMA_HOME", home.path())
+        .args([&file, Path::new(&*SOMA)])
         .status()
         .unwrap();
     assert!(done.success());
@@ -262,7 +260,7 @@ async fn a_folder_that_is_no_sandbox_does_not_stop_the_engine() {
 async fn bodies_are_prepared_ahead_and_made_again_when_taken() {
     let home = Home::new();
     let place = provider_native::Home::at(home.path());
-    let provider = NativeProvider::open(&place, Path::new(SOMA)).unwrap();
+    let provider = NativeProvider::open(&place, Path::new(&*SOMA)).unwrap();
     let ready = async || {
         for _ in 0..1000 {
             if provider.prepared().await.unwrap() == 2 {

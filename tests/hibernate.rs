@@ -15,6 +15,12 @@ use crate::support::{Home, eventually, skip};
 
 #[tokio::test]
 async fn a_sandbox_with_tcp_terminal_and_watch_survives_criu() {
+    if crate::support::needs_root(
+        "a_sandbox_with_tcp_terminal_and_watch_survives_criu",
+        "way to dump a sandbox",
+    ) {
+        return;
+    }
     let Ok(criu) = std::env::var("SOMA_CRIU") else {
         let reason = std::env::var("SOMA_CRIU_MISSING")
             .unwrap_or_else(|_| "SOMA_CRIU does not say where CRIU 4.2 is".to_owned());

@@ -3,7 +3,7 @@
 //! The whole of what must be survived has its own suite later; these are the walls that stand
 //! from the first day.
 
-use crate::support::Home;
+use crate::support::{Home, is_root};
 
 /// What a Python program prints that runs in a fresh sandbox.
 fn inside(user: &str, code: &str) -> String {
@@ -196,6 +196,9 @@ for pid in (1, 2):
 
 #[test]
 fn what_tcp_holds_is_limited_too() {
+    if crate::support::needs_root("what_tcp_holds_is_limited_too", "limit of memory") {
+        return;
+    }
     let home = Home::new();
     let code = "
 import socket
@@ -241,7 +244,9 @@ shutil.rmtree('/usr/share/doc', ignore_errors=True)
 open('/etc/passwd', 'a').write('eve:x:1:1::/:/bin/sh\\n')
 print(open('{canary}').read(), os.stat('{canary}').st_uid, os.path.exists('/usr/share/doc'))"
     );
-    assert_eq!(inside("root", &code), "mine 1234 False\n");
+    // Where the host's files belong to nobody inside, not all folders of theirs can be removed.
+    let stays = if is_root() { "False" } else { "True" };
+    assert_eq!(inside("root", &code), format!("mine 1234 {stays}\n"));
     assert!(!std::path::Path::new(&canary).exists());
     assert!(std::path::Path::new("/usr/share/doc").exists());
     assert!(!std::fs::read_to_string("/etc/passwd").unwrap().contains("eve:x:1:1"));

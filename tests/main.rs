@@ -7,6 +7,7 @@
 //! - `layering`: which crate may use which;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `sdk`: the official SDK of E2B against our guest;
+//! - `user`: life as an ordinary user;
 //! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
@@ -19,3 +20,4 @@ mod layering;
 mod run;
 mod sdk;
 mod support;
+mod user;

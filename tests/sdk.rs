@@ -2,10 +2,16 @@
 
 use std::process::Stdio;
 
-use crate::support::{Home, skip};
+use crate::support::{Home, needs_root, skip};
 
 #[tokio::test]
 async fn the_official_e2b_sdk_drives_our_guest() {
+    if needs_root(
+        "the_official_e2b_sdk_drives_our_guest",
+        "way into a sandbox for a foreign client",
+    ) {
+        return;
+    }
     let Ok(python) = std::env::var("SOMA_E2B") else {
         let reason = std::env::var("SOMA_E2B_MISSING")
             .unwrap_or_else(|_| "SOMA_E2B does not say where its interpreter is".to_owned());

@@ -1,22 +1,24 @@
 //! A Soma of its own for each test, and proof that nothing is left of it.
 //!
 //! A [`Home`] is a `SOMA_HOME` in a temporary folder. Its engine starts with the first `soma
-//! run` in it and is ended with the home, also when the test fails. These tests make real
-//! sandboxes, which needs root for now.
+//! run` in it and is ended with the home, also when the test fails. The tests run as root, and
+//! `make test` runs them a second time as an ordinary user.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use provider::Provider;
 use provider_native::NativeProvider;
 use tempfile::TempDir;
 
-/// The program under test.
-pub(crate) const SOMA: &str = env!("CARGO_BIN_EXE_soma");
+/// The program under test. A copy of it where whoever runs the tests cannot reach the original.
+pub(crate) static SOMA: LazyLock<String> = LazyLock::new(|| {
+    std::env::var("SOMA_BINARY").unwrap_or_else(|_| env!("CARGO_BIN_EXE_soma").to_owned())
+});
 
 /// How long something that goes away by itself is waited for.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -36,7 +38,6 @@ struct Traces {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        assert!(rustix::process::geteuid().is_root(), "tests with real sandboxes need root");
         Self { folder: tempfile::Builder::new().prefix("soma-test-").tempdir().unwrap() }
     }
 
@@ -44,13 +45,24 @@ impl Home {
         self.folder.path()
     }
 
+    /// Any program in this home, as `soma` itself is run.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = sys_linux::command::command(program);
+        command.env("SOMA_HOME", self.path());
+        if !is_root() {
+            // What a user's sandboxes cannot be held to is told apart in `user`.
+            command.env("SOMA_ALLOW_UNENFORCED", "true");
+        }
+        command
+    }
+
     /// `soma` with these words, in this home, with empty input and both outputs caught.
     pub(crate) fn soma<I: AsRef<std::ffi::OsStr>>(
         &self,
         words: impl IntoIterator<Item = I>,
     ) -> Command {
-        let mut soma = sys_linux::command::command(SOMA);
-        soma.args(words).env("SOMA_HOME", self.path());
+        let mut soma = self.command(&*SOMA);
+        soma.args(words);
         soma.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         soma
     }
@@ -68,7 +80,7 @@ impl Home {
     /// One more client of this home's engine, which is started if there is none.
     pub(crate) fn provider(&self) -> Arc<dyn Provider> {
         let home = provider_native::Home::at(self.path());
-        Arc::new(NativeProvider::open(&home, Path::new(SOMA)).unwrap())
+        Arc::new(NativeProvider::open(&home, Path::new(&*SOMA)).unwrap())
     }
 
     /// The process 1 of a kept sandbox as the host counts, from its manifest.
@@ -196,6 +208,14 @@ impl Home {
 impl Drop for Home {
     fn drop(&mut self) {
         self.end_engine();
+        if !is_root() {
+            // Some of its files have subordinate ids of the user's, over which only a namespace
+            // of the user's has power.
+            let _ = sys_linux::command::command("unshare")
+                .args(["--map-root-user", "--map-auto", "rm", "-rf"])
+                .arg(self.path())
+                .status();
+        }
     }
 }
 
@@ -208,6 +228,19 @@ pub(crate) fn skip(name: &str, reason: &str) {
         file.write_all(line.as_bytes()).unwrap();
     }
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Whether the tests run as root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// Whether a test of something that only root has must be left out, which it says.
+pub(crate) fn needs_root(name: &str, what: &str) -> bool {
+    if !is_root() {
+        skip(name, &format!("an ordinary user has no {what}"));
+    }
+    !is_root()
 }
 
 /// Kept sandboxes outlive their engine, and would outlive a test that failed.

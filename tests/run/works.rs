@@ -123,9 +123,8 @@ fn input_that_nobody_ends_keeps_nobody_waiting() {
 #[test]
 fn closed_descriptors_are_no_trouble() {
     let home = Home::new();
-    let line = format!("{} run -- true <&- >&- 2>&-", crate::support::SOMA);
-    let mut shell = sys_linux::command::command("sh");
-    let status = shell.args(["-c", &line]).env("SOMA_HOME", home.path()).status().unwrap();
+    let line = format!("{} run -- true <&- >&- 2>&-", *crate::support::SOMA);
+    let status = home.command("sh").args(["-c", &line]).status().unwrap();
     assert_eq!(status.code(), Some(0));
     home.assert_nothing_left();
 }
@@ -164,6 +163,9 @@ fn nothing_of_the_callers_environment_is_in_sight() {
 
 #[test]
 fn memory_is_limited_and_the_end_explained() {
+    if crate::support::needs_root("memory_is_limited_and_the_end_explained", "limit of memory") {
+        return;
+    }
     let home = Home::new();
     let output = home.run(&["--memory", "64m", "x = bytearray(400_000_000); print(len(x))"]);
     assert_eq!((code(&output), stdout(&output)), (128 + 9, ""), "{output:?}");
@@ -191,6 +193,9 @@ except OSError as error:
 
 #[test]
 fn processor_time_is_limited() {
+    if crate::support::needs_root("processor_time_is_limited", "limit of processor time") {
+        return;
+    }
     let home = Home::new();
     let text = "\
 import time
@@ -206,6 +211,9 @@ print(time.process_time())
 
 #[test]
 fn the_disk_is_limited() {
+    if crate::support::needs_root("the_disk_is_limited", "limit of the disk") {
+        return;
+    }
     let home = Home::new();
     let output = home.run(&[
         "--disk",

@@ -45,8 +45,29 @@ pub(crate) fn find(name: &str) -> Option<User> {
 }
 
 /// Finds the account called `name`, or says that there is none in the words of the protocol.
+///
+/// A sandbox that a user of the host made may have few ids, or only one: nobody can be whom it
+/// has no id for.
 pub(crate) fn require(name: &str) -> Result<User, String> {
-    find(name).ok_or_else(|| format!("invalid username: '{name}'"))
+    let mut user = find(name).ok_or_else(|| format!("invalid username: '{name}'"))?;
+    if !has_id(&read("/proc/self/uid_map"), user.uid) {
+        let uid = user.uid;
+        return Err(format!(
+            "invalid username: '{name}' (this sandbox does not have its id {uid})"
+        ));
+    }
+    let groups = read("/proc/self/gid_map");
+    user.groups.retain(|group| has_id(&groups, *group));
+    Ok(user)
+}
+
+/// Whether an id is in a map of the kernel's: lines of first id, its counterpart, count.
+fn has_id(map: &str, id: u32) -> bool {
+    map.lines().any(|line| {
+        let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(0));
+        let (first, count): (u32, u32) = (numbers.next().unwrap_or(0), numbers.nth(1).unwrap_or(0));
+        id.checked_sub(first).is_some_and(|distance| distance < count)
+    })
 }
 
 /// The user that a request names in its `Authorization: Basic` header.
@@ -195,6 +216,13 @@ mod tests {
         users:x:1001:user\n\
         docker:x:notanumber:user\n\
         video:x:44:superuser,user2\n";
+
+    #[test]
+    fn only_ids_of_the_map_are_there() {
+        let map = "         0     300000       2047\n     65534     302047          1\n";
+        assert!(has_id(map, 0) && has_id(map, 2046) && has_id(map, 65_534));
+        assert!(!has_id(map, 2047) && !has_id(map, 65_535) && !has_id("", 0));
+    }
 
     #[test]
     fn a_user_has_the_groups_that_list_it_and_its_own_first() {

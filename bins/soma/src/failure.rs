@@ -44,6 +44,9 @@ impl From<ProviderError> for Failure {
     fn from(error: ProviderError) -> Self {
         match error {
             ProviderError::Invalid { .. } => Self::usage(chain(&error)),
+            ProviderError::Unenforced { .. } => {
+                Self::own(&error).hint("to run it without those limits, say --allow-unenforced")
+            }
             error => Self::own(&error),
         }
     }

@@ -17,6 +17,6 @@ mod spec;
 pub use ending::Ending;
 pub use id::{InvalidSandboxId, SandboxId};
 pub use language::{Language, UnknownLanguage};
-pub use limits::{InvalidLimit, Limits};
+pub use limits::{InvalidLimit, Limit, Limits};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};

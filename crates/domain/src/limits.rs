@@ -37,6 +37,43 @@ impl Default for Limits {
     }
 }
 
+/// One of the limits, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Limit {
+    /// Memory.
+    Memory,
+    /// Processor time.
+    Cpus,
+    /// Processes and threads.
+    Pids,
+    /// What can be written to the disk.
+    Disk,
+}
+
+impl std::fmt::Display for Limit {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Memory => "memory",
+            Self::Cpus => "cpus",
+            Self::Pids => "pids",
+            Self::Disk => "disk",
+        })
+    }
+}
+
+impl Limit {
+    /// Several of them as words: `memory, cpus and disk`.
+    pub fn list(limits: &[Self]) -> String {
+        let names: Vec<String> = limits.iter().map(Self::to_string).collect();
+        match names.split_last() {
+            Some((last, [])) => last.clone(),
+            Some((last, others)) => format!("{} and {last}", others.join(", ")),
+            None => "nothing".to_owned(),
+        }
+    }
+}
+
 /// Why a limit makes no sense.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{what} of {wanted} is {problem}: the {bound} is {allowed}")]
@@ -94,6 +131,15 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn several_limits_read_as_words() {
+        assert_eq!(Limit::list(&[Limit::Disk]), "disk");
+        assert_eq!(
+            Limit::list(&[Limit::Memory, Limit::Cpus, Limit::Disk]),
+            "memory, cpus and disk"
+        );
+    }
 
     #[test]
     fn the_defaults_make_sense() {

@@ -16,6 +16,10 @@ pub struct SandboxSpec {
     pub environment: BTreeMap<String, String>,
     /// How long it is kept.
     pub lifetime: Lifetime,
+    /// Make it also where the host cannot hold it to some of its limits. What is not held is
+    /// written down with the sandbox.
+    #[serde(default)]
+    pub allow_unenforced: bool,
 }
 
 /// How long a sandbox is kept.

@@ -19,7 +19,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use domain::Limits;
+use domain::{Limit, Limits};
 use rustix::process::{Pid, Signal};
 
 use crate::failure::{Failure, Step};
@@ -42,15 +42,28 @@ pub(crate) enum Part {
 #[derive(Debug, Clone)]
 pub(crate) struct Group {
     version: Version,
-    /// One folder on version 2; on version 1 one for each hierarchy.
+    /// One folder on version 2; on version 1 one for each hierarchy. None without cgroups.
     folders: Vec<PathBuf>,
+    /// What no controller holds.
+    missing: Vec<Limit>,
+    controllers: String,
 }
 
 impl Group {
     /// The cgroups with this name, which need not be there.
     pub(crate) fn named(hierarchies: &Hierarchies, name: &str) -> Self {
         let folders = hierarchies.homes().map(|home| home.join(name)).collect();
-        Self { version: hierarchies.version(), folders }
+        Self {
+            version: hierarchies.version(),
+            folders,
+            missing: hierarchies.missing().to_vec(),
+            controllers: hierarchies.controllers(),
+        }
+    }
+
+    /// Whether there are any.
+    pub(crate) fn is_there(&self) -> bool {
+        !self.folders.is_empty()
     }
 
     /// Makes them, without limits.
@@ -81,7 +94,7 @@ impl Group {
     pub(crate) fn settle(&self) -> Result<(), Failure> {
         match self.version {
             Version::One => Ok(()),
-            Version::Two => self.each("cgroup.subtree_control", "+memory +cpu +pids"),
+            Version::Two => self.each("cgroup.subtree_control", &self.controllers),
         }
     }
 
@@ -100,22 +113,37 @@ impl Group {
     fn limit_part(&self, part: &str, share: &Share) -> Result<(), Failure> {
         const PERIOD: u64 = 100_000;
         let quota = (PERIOD * u64::from(share.cpus) / 1000).max(1000);
+        if self.holds(Limit::Memory) {
+            self.limit_memory(part, share.memory)?;
+        }
         match self.version {
+            _ if !self.holds(Limit::Cpus) => {}
             Version::One => {
-                self.limit_memory_of_version_one(part, share.memory)?;
-                // Version 1 counts what TCP holds apart from all other memory.
-                self.set_if_there(part, "memory.kmem.tcp.limit_in_bytes", share.memory / 4)?;
                 self.set(part, "cpu.cfs_period_us", PERIOD)?;
                 self.set(part, "cpu.cfs_quota_us", quota)?;
             }
+            Version::Two => self.set(part, "cpu.max", format!("{quota} {PERIOD}"))?,
+        }
+        if self.holds(Limit::Pids) { self.set(part, "pids.max", share.pids) } else { Ok(()) }
+    }
+
+    fn holds(&self, limit: Limit) -> bool {
+        !self.missing.contains(&limit)
+    }
+
+    fn limit_memory(&self, part: &str, bytes: u64) -> Result<(), Failure> {
+        match self.version {
+            Version::One => {
+                self.limit_memory_of_version_one(part, bytes)?;
+                // Version 1 counts what TCP holds apart from all other memory.
+                self.set_if_there(part, "memory.kmem.tcp.limit_in_bytes", bytes / 4)
+            }
             Version::Two => {
-                self.set(part, "memory.max", share.memory)?;
+                self.set(part, "memory.max", bytes)?;
                 // Absent where the kernel has no swap, which is what is wanted.
-                self.set_if_there(part, "memory.swap.max", 0)?;
-                self.set(part, "cpu.max", format!("{quota} {PERIOD}"))?;
+                self.set_if_there(part, "memory.swap.max", 0)
             }
         }
-        self.set(part, "pids.max", share.pids)
     }
 
     /// The limit with swap may never be below the one without, so the order depends on whether

@@ -102,8 +102,13 @@ impl NativeProvider {
 #[async_trait]
 impl Provider for NativeProvider {
     async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
-        let (limits, lifetime) = (spec.limits.clone(), spec.lifetime);
-        self.ask(Verb::Create { id: id.clone(), limits, lifetime }, Some(id)).await?;
+        let verb = Verb::Create {
+            id: id.clone(),
+            limits: spec.limits.clone(),
+            lifetime: spec.lifetime,
+            allow_unenforced: spec.allow_unenforced,
+        };
+        self.ask(verb, Some(id)).await?;
         self.set_up(id, spec).await
     }
 
@@ -151,6 +156,7 @@ fn explain(refusal: Refusal, id: Option<&SandboxId>) -> ProviderError {
         (Refusal::NotFound, Some(id)) => return ProviderError::NotFound { id },
         (Refusal::NotRunning(why), Some(id)) => return ProviderError::NotRunning { id, why },
         (Refusal::Invalid(reason), _) => return ProviderError::Invalid { reason },
+        (Refusal::Unenforced(limits, fix), _) => return ProviderError::Unenforced { limits, fix },
         (Refusal::Failed(failure), _) => failure,
         (other, None) => Failure::new("understand the engine", format!("{other:?}"), Kind::Broken),
     };

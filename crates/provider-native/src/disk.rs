@@ -7,10 +7,10 @@
 //! The disk is mounted nowhere on the host. Its mount belongs to the sandbox's overlay alone,
 //! so it goes when the sandbox goes, also when nobody is left to clean up.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -21,10 +21,34 @@ use sys_linux::loop_device::LoopDevice;
 
 use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
+use crate::ids::IdRange;
 use crate::missing;
 
 /// The writable halves of the overlays that a sandbox's root is made of.
 pub(crate) const LAYERS: [&str; 2] = ["root", "usr"];
+
+/// Where what a sandbox writes is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Storage {
+    /// On a disk of its own, of this size.
+    Disk(Bytes),
+    /// In a folder of the host's, with no limit but the host's: only root can have more.
+    Folder,
+}
+
+/// Makes the writable halves in a folder of the host's, for a sandbox with these ids.
+pub(crate) fn make_layers(folder: &Path, ids: IdRange) -> io::Result<()> {
+    let owner = ids.outside(0);
+    for layer in LAYERS {
+        for (half, mode) in [("upper", 0o755), ("work", 0o700)] {
+            let path = folder.join(layer).join(half);
+            make_folder(&path)?;
+            fs::set_permissions(&path, Permissions::from_mode(mode))?;
+            std::os::unix::fs::chown(&path, Some(owner), Some(owner))?;
+        }
+    }
+    Ok(())
+}
 
 /// The formatted empty disk of this size; made when it is not there.
 pub(crate) fn blank(home: &Home, size: Bytes) -> Result<PathBuf, Failure> {
@@ -89,7 +113,7 @@ fn format(path: &Path, size: Bytes) -> Result<(), Failure> {
         for half in ["upper", "work"] {
             make_folder(&tree.join(layer).join(half)).step(&step)?;
         }
-        let open = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o755);
+        let open = Permissions::from_mode(0o755);
         fs::set_permissions(tree.join(layer).join("upper"), open).step(&step)?;
     }
     let output = sys_linux::command::command("mkfs.ext4")

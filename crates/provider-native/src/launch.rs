@@ -28,16 +28,18 @@ mod layers;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use domain::Bytes;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 
 use crate::cgroup::Group;
+use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::home::Home;
+use crate::ids::IdRange;
 use crate::link;
 use crate::seccomp::Filters;
+use crate::template::Generation;
 
 /// The name of a supervisor's socket in its sandbox's folder.
 pub(crate) const SUPERVISOR: &str = "supervisor.sock";
@@ -49,16 +51,18 @@ pub(crate) struct Order {
     pub(crate) home: Home,
     /// Where the sandbox's own files go; it is there and empty.
     pub(crate) folder: PathBuf,
-    /// The default template's own files.
-    pub(crate) base: PathBuf,
+    /// The state of the default template that it stands on.
+    pub(crate) generation: Generation,
     /// The folder with the guest's program.
     pub(crate) guest: PathBuf,
-    /// The size of its disk.
-    pub(crate) disk: Bytes,
-    /// The first of the sandbox's host ids.
-    pub(crate) base_id: u32,
+    /// Where what it writes is kept.
+    pub(crate) storage: Storage,
+    /// The sandbox's ids.
+    pub(crate) ids: IdRange,
     /// Its cgroups, which are there.
     pub(crate) group: Group,
+    /// How many processes it may have, where no cgroup counts them.
+    pub(crate) processes: Option<u32>,
 }
 
 /// A launcher at work.

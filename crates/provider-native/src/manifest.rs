@@ -5,12 +5,14 @@ use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::Path;
 
-use domain::{Ending, Limits, SandboxId};
+use domain::{Ending, Limit, Limits, SandboxId};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::ids::IdRange;
+
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The record of one sandbox: the truth about it, in its own folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -21,26 +23,44 @@ pub(crate) struct Manifest {
     /// The name of its cgroups.
     pub(crate) slot: String,
     pub(crate) base_id: u32,
+    /// How many ids it has. Version 1 knew only whole ranges.
+    #[serde(default = "whole_range")]
+    pub(crate) ids: u32,
     pub(crate) generation: String,
     /// The folder of its guest's program.
     pub(crate) guest: String,
     pub(crate) limits: Limits,
+    /// Those of the limits that nothing holds it to. Version 1 had none.
+    #[serde(default)]
+    pub(crate) unenforced: Vec<Limit>,
     pub(crate) first: Process,
     pub(crate) supervisor: Process,
 }
 
 impl Manifest {
-    pub(crate) fn new(
-        id: SandboxId,
-        slot: String,
-        base_id: u32,
-        generation: String,
-        guest: String,
-        limits: Limits,
-        [first, supervisor]: [Process; 2],
-    ) -> Self {
+    /// The record of a sandbox that was just made.
+    pub(crate) fn new(made: Made, [first, supervisor]: [Process; 2]) -> Self {
+        let Made { id, slot, ids, generation, guest, limits, unenforced } = made;
+        let (base_id, ids) = (ids.base, ids.count);
         let version = VERSION;
-        Self { version, id, slot, base_id, generation, guest, limits, first, supervisor }
+        Self {
+            version,
+            id,
+            slot,
+            base_id,
+            ids,
+            generation,
+            guest,
+            limits,
+            unenforced,
+            first,
+            supervisor,
+        }
+    }
+
+    /// The ids of the sandbox.
+    pub(crate) fn ids(&self) -> IdRange {
+        IdRange { base: self.base_id, count: self.ids }
     }
 
     /// Reads the manifest of a sandbox's folder.
@@ -64,6 +84,22 @@ impl Manifest {
         fs::rename(&new, folder.join("manifest.json"))?;
         File::open(folder)?.sync_all()
     }
+}
+
+/// What a sandbox was made as.
+#[derive(Debug)]
+pub(crate) struct Made {
+    pub(crate) id: SandboxId,
+    pub(crate) slot: String,
+    pub(crate) ids: IdRange,
+    pub(crate) generation: String,
+    pub(crate) guest: String,
+    pub(crate) limits: Limits,
+    pub(crate) unenforced: Vec<Limit>,
+}
+
+fn whole_range() -> u32 {
+    65_536
 }
 
 /// Why the sandbox in this folder ended, as its supervisor wrote it down.
@@ -109,15 +145,16 @@ mod tests {
 
     fn manifest() -> Manifest {
         let process = Process::identify(rustix::process::getpid()).unwrap();
-        Manifest::new(
-            SandboxId::from_random([7; 15]),
-            "slot".into(),
-            1,
-            "generation".into(),
-            "guest".into(),
-            Limits::default(),
-            [process; 2],
-        )
+        let made = Made {
+            id: SandboxId::from_random([7; 15]),
+            slot: "slot".into(),
+            ids: IdRange { base: 1, count: 2048 },
+            generation: "generation".into(),
+            guest: "guest".into(),
+            limits: Limits::default(),
+            unenforced: vec![Limit::Disk],
+        };
+        Manifest::new(made, [process; 2])
     }
 
     #[test]
@@ -127,6 +164,20 @@ mod tests {
         let read = Manifest::read(folder.path()).unwrap();
         assert_eq!(read.id, manifest().id);
         assert_eq!(read.limits, Limits::default());
+        assert_eq!((read.ids(), read.unenforced), (manifest().ids(), vec![Limit::Disk]));
+    }
+
+    #[test]
+    fn a_manifest_of_the_first_version_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut first = serde_json::to_value(manifest()).unwrap();
+        first["version"] = 1.into();
+        for later in ["ids", "unenforced"] {
+            first.as_object_mut().unwrap().remove(later).unwrap();
+        }
+        fs::write(folder.path().join("manifest.json"), first.to_string()).unwrap();
+        let read = Manifest::read(folder.path()).unwrap();
+        assert_eq!((read.ids().count, read.unenforced), (65_536, vec![]));
     }
 
     #[test]
@@ -136,7 +187,7 @@ mod tests {
         later.version = VERSION + 1;
         later.write(folder.path()).unwrap();
         let error = Manifest::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("version 2"), "{error}");
+        assert!(error.contains("version 3"), "{error}");
     }
 
     #[test]

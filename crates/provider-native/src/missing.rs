@@ -8,9 +8,11 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use domain::Limit;
 use rustix::io::Errno;
 
 use crate::failure::{Failure, Kind};
+use crate::rights::Rights;
 
 /// The namespaces that a sandbox has, as the kernel's settings name them.
 const NAMESPACES: [&str; 7] = ["user", "mnt", "pid", "net", "ipc", "uts", "cgroup"];
@@ -70,6 +72,27 @@ fn refused_permissions(setting: &dyn Fn(&str) -> Option<String>) -> Vec<(String,
         .filter(|(name, wanted)| setting(name).is_some_and(|value| value != *wanted))
         .map(|(name, wanted)| ((*name).to_owned(), *wanted))
         .collect()
+}
+
+/// What would let this host hold sandboxes to these limits.
+pub(crate) fn enforcement(limits: &[Limit], rights: Rights) -> String {
+    let by_cgroup: Vec<Limit> =
+        limits.iter().copied().filter(|limit| *limit != Limit::Disk).collect();
+    if rights.is_root() {
+        let names = Limit::list(&by_cgroup);
+        return format!(
+            "mount the cgroup controllers for {names}, for example with \
+             `mount -t cgroup2 none /sys/fs/cgroup`"
+        );
+    }
+    if by_cgroup.is_empty() {
+        return "run Soma as root, which alone can limit a disk".to_owned();
+    }
+    let names = Limit::list(&by_cgroup);
+    format!(
+        "run Soma as root; or, for {names} alone, start its engine in a cgroup (version 2) of its \
+         own with `systemd-run --user --scope -p Delegate=yes soma engine`"
+    )
 }
 
 /// Why a kind of file system could not be used.

@@ -10,6 +10,7 @@
 
 mod etc;
 mod tree;
+mod usr;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -18,9 +19,10 @@ use std::path::{Path, PathBuf};
 use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
 use crate::home::Home;
+use crate::ids::IdRange;
 
 /// Raised when the tree that is built from the same host changes.
-const LAYOUT: u64 = 1;
+const LAYOUT: u64 = 2;
 
 /// One state of the default template.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,12 +60,24 @@ impl Generation {
         &self.0
     }
 
+    /// Whether a folder with this name is of this generation.
+    pub(crate) fn has_folder(&self, name: &str) -> bool {
+        name.strip_prefix(&self.0).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    }
+
     /// The folder of this generation; built when it is not there.
-    pub(crate) fn folder(&self, home: &Home) -> Result<PathBuf, Failure> {
-        let folder = home.bases().join(&self.0);
+    ///
+    /// All sandboxes have the same one where mounts shift its ids. Where they cannot, it is
+    /// that of sandboxes with the `own` ids.
+    pub(crate) fn folder(&self, home: &Home, own: Option<IdRange>) -> Result<PathBuf, Failure> {
+        let name = match own {
+            None => self.0.clone(),
+            Some(ids) => format!("{}-{}", self.0, ids.base),
+        };
+        let folder = home.bases().join(&name);
         if !folder.exists() {
-            let new = home.bases().join(format!("{}.{}.new", self.0, std::process::id()));
-            let built = tree::build(&new);
+            let new = home.bases().join(format!("{name}.{}.new", std::process::id()));
+            let built = tree::build(&new, own);
             let built = built.and_then(|()| keep(&new, &folder).step("keep the template"));
             if built.is_err() {
                 let _ = fs::remove_dir_all(&new);

@@ -3,7 +3,7 @@
 //! The whole of it: whoever may send these may make and end sandboxes, and nothing else. The
 //! engine takes them from its own unprivileged programs only, and checks every value anyway.
 
-use domain::{Lifetime, Limits, SandboxId};
+use domain::{Lifetime, Limit, Limits, SandboxId};
 use provider::Observed;
 use serde::{Deserialize, Serialize};
 
@@ -27,7 +27,7 @@ pub(crate) struct Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Verb {
     /// Make a sandbox; done when it is there already.
-    Create { id: SandboxId, limits: Limits, lifetime: Lifetime },
+    Create { id: SandboxId, limits: Limits, lifetime: Lifetime, allow_unenforced: bool },
     /// Open a connection to a sandbox's guest; it comes along with the answer.
     Connect { id: SandboxId },
     /// See one sandbox.
@@ -60,6 +60,8 @@ pub(crate) enum Refusal {
     NotFound,
     NotRunning(domain::Ending),
     Invalid(String),
+    /// Nothing would hold it to these limits; the text says what would.
+    Unenforced(Vec<Limit>, String),
     Failed(Failure),
 }
 

@@ -1,6 +1,6 @@
 //! Why a provider could not do what it was asked.
 
-use domain::SandboxId;
+use domain::{Limit, SandboxId};
 
 /// A cause from some other crate.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -39,6 +39,15 @@ pub enum ProviderError {
     Unsupported {
         /// What is missing, and what to do.
         reason: String,
+    },
+
+    /// Nothing on this host would hold the sandbox to these limits.
+    #[error("this host cannot hold a sandbox to its limits on {}: {fix}", Limit::list(limits))]
+    Unenforced {
+        /// Which.
+        limits: Vec<Limit>,
+        /// What would hold it to them.
+        fix: String,
     },
 
     /// The wish itself is wrong.

@@ -1,6 +1,6 @@
 //! What a provider sees of a sandbox from outside.
 
-use domain::{Ending, SandboxId};
+use domain::{Ending, Limit, SandboxId};
 use serde::{Deserialize, Serialize};
 
 /// One sandbox as its provider sees it now.
@@ -10,6 +10,8 @@ pub struct Observed {
     pub id: SandboxId,
     /// What it is doing.
     pub condition: Condition,
+    /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
+    pub unenforced: Vec<Limit>,
 }
 
 /// Whether a sandbox runs.

@@ -1,5 +1,6 @@
 //! Processes born into namespaces of their own.
 
+use std::ffi::c_int;
 use std::io;
 
 use rustix::process::Pid;
@@ -21,6 +22,12 @@ impl Namespaces {
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP) as u64,
     );
+    /// A user namespace alone: its maker is root in it.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
+    /// What an ordinary user's engine needs of its own to go into a sandbox's and come back:
+    /// mount, network, host name.
+    pub const SURROUNDINGS: Self =
+        Self((libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS) as u64);
 }
 
 /// Which side of a fork this is.
@@ -60,10 +67,16 @@ pub fn fork(namespaces: Namespaces) -> io::Result<Side> {
 
 /// Moves this process into a copy of its mount namespace.
 pub fn leave_mounts() -> io::Result<()> {
+    separate(Namespaces(libc::CLONE_NEWNS as u64))
+}
+
+/// Moves this process into new namespaces of the given kinds. It must have a single thread.
+pub fn separate(namespaces: Namespaces) -> io::Result<()> {
+    let flags = c_int::try_from(namespaces.0).map_err(io::Error::other)?;
     // SAFETY: the call is unsafe for flags that stop sharing memory or descriptors with other
-    // threads, which this one does not touch.
-    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }?;
-    Ok(())
+    // threads, and no value of `Namespaces` has those.
+    let result = unsafe { libc::unshare(flags) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Ends this process at once, without running anything that its parent will also run.

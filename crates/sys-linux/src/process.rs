@@ -41,9 +41,18 @@ pub fn execute(program: &CStr, arguments: &Strings, environment: &Strings) -> io
 
 /// Becomes another user for good: supplementary groups, then the group, then the user, because
 /// after the last step the others are forbidden.
+///
+/// Where there is only one id, nobody may change the groups, and whoever is that user already is
+/// left as it is.
 pub fn become_user(uid: u32, gid: u32, groups: &[u32]) -> io::Result<()> {
     // SAFETY: pointer and length describe the slice, which outlives the call.
-    checked(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
+    let grouped = checked(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) });
+    let is_already =
+        rustix::process::geteuid().as_raw() == uid && rustix::process::getegid().as_raw() == gid;
+    match grouped {
+        Err(error) if error.raw_os_error() == Some(libc::EPERM) && is_already => return Ok(()),
+        other => other?,
+    }
     // SAFETY: takes plain numbers.
     checked(unsafe { libc::setgid(gid) })?;
     // SAFETY: takes plain numbers.

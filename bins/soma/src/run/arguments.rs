@@ -59,6 +59,9 @@ pub(crate) struct RunArguments {
     /// Who runs it: user or root [default: user].
     #[arg(long, short, value_name = "NAME")]
     user: Option<String>,
+    /// Run also where this host cannot hold the sandbox to all of these limits.
+    #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
+    allow_unenforced: bool,
     /// The network comes with a later release.
     #[arg(long, value_name = "NETWORK", num_args = 0..=1)]
     network: Option<Vec<OsString>>,
@@ -107,7 +110,12 @@ impl Plan {
             stdin: true,
             timeout: Some(timeout),
         };
-        let spec = SandboxSpec { limits, lifetime: Lifetime::WithCaller, ..SandboxSpec::default() };
+        let spec = SandboxSpec {
+            limits,
+            lifetime: Lifetime::WithCaller,
+            allow_unenforced: arguments.allow_unenforced,
+            ..SandboxSpec::default()
+        };
         Ok(Self { spec, start, language, timeout })
     }
 }

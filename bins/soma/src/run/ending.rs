@@ -62,6 +62,11 @@ pub(super) fn of_guest(error: &GuestError, plan: &Plan, seen: Option<Observed>) 
     match error {
         GuestError::UnknownUser { .. } => {
             let user = plan.start.user.as_deref().unwrap_or_default();
+            if user == "root" {
+                let message = "this sandbox has one id only, so there is no root in it";
+                return Failure::new(USAGE, message)
+                    .hint("`soma doctor` says how to have subordinate ids");
+            }
             Failure::new(USAGE, format!("there is no user `{user}` in the sandbox"))
                 .hint("root and user exist")
         }

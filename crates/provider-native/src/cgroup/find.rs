@@ -4,8 +4,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use domain::Limit;
+
 use super::files::{remove_folder, write};
-use crate::failure::{Failure, Kind};
+use crate::failure::{Failure, Kind, Step};
+use crate::rights::Rights;
 
 /// The two designs of cgroups.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,32 +21,46 @@ pub(super) enum Version {
 #[derive(Debug, Clone)]
 pub(crate) struct Hierarchies {
     version: Version,
+    /// None where there are no cgroups for us.
     roots: Vec<PathBuf>,
     label: String,
+    missing: Vec<Limit>,
 }
 
 /// What limits need, and freezing on version 1, where it is a controller.
 const CONTROLLERS_OF_VERSION_ONE: [&str; 4] = ["memory", "cpu", "pids", "freezer"];
-const CONTROLLERS_OF_VERSION_TWO: [&str; 3] = ["memory", "cpu", "pids"];
+/// Each is also the name of the limit that it holds.
+const CONTROLLERS: [(&str, Limit); 3] =
+    [("memory", Limit::Memory), ("cpu", Limit::Cpus), ("pids", Limit::Pids)];
+
+/// Where an engine that shares its cgroup with nobody puts itself: on version 2 a group with
+/// processes of its own cannot have parts with limits.
+const ENGINE: &str = "soma-engine";
 
 impl Hierarchies {
-    /// Finds them for the home with this label.
-    pub(crate) fn find(label: &str) -> Result<Self, Failure> {
+    /// Finds them for the home with this label. What is not there is no limit's to hold, which
+    /// [`Self::missing`] says.
+    pub(crate) fn find(rights: Rights, label: &str) -> Self {
         let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-        let controllers_of =
-            |root: &Path| fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
-        let (version, roots) = choose(&mounts, &controllers_of).map_err(|missing| {
-            let cause = format!(
-                "the controller `{missing}` is not mounted; mount it, for example with \
-                 `mount -t cgroup2 none /sys/fs/cgroup`"
-            );
-            Failure::new("find cgroups for the limits", cause, Kind::Unsupported)
-        })?;
-        Ok(Self { version, roots, label: label.to_owned() })
+        let chosen = match rights {
+            Rights::Root => choose(&mounts, &controllers_of),
+            Rights::User { .. } => choose_delegated(&mounts, &controllers_of),
+        };
+        Self { label: label.to_owned(), ..chosen }
+    }
+
+    /// The limits that these cgroups do not hold.
+    pub(crate) fn missing(&self) -> &[Limit] {
+        &self.missing
     }
 
     /// Makes Soma's own folders, with all controllers that their children need.
-    pub(crate) fn make_homes(&self) -> Result<(), Failure> {
+    pub(crate) fn make_homes(&mut self, rights: Rights) -> Result<(), Failure> {
+        if !rights.is_root() && self.settle_beside_ourselves().is_err() {
+            // Somebody else is in there too, so nothing in it can be limited.
+            *self = Self { label: self.label.clone(), ..Self::none() };
+        }
+        let wanted = self.controllers();
         for root in &self.roots {
             let parent = root.join("soma");
             let home = parent.join(&self.label);
@@ -53,11 +70,31 @@ impl Hierarchies {
             })?;
             if self.version == Version::Two {
                 for folder in [root, &parent, &home] {
-                    write(&folder.join("cgroup.subtree_control"), "+memory +cpu +pids")?;
+                    write(&folder.join("cgroup.subtree_control"), &wanted)?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// In a cgroup that was delegated to us, makes room for its parts by leaving it for one.
+    fn settle_beside_ourselves(&self) -> Result<(), Failure> {
+        let Some(root) = self.roots.first() else { return Ok(()) };
+        let own = root.join(ENGINE);
+        fs::create_dir_all(&own).step("make a cgroup")?;
+        write(&own.join("cgroup.procs"), &std::process::id().to_string())?;
+        write(&root.join("cgroup.subtree_control"), &self.controllers())
+    }
+
+    /// The controllers that are there, as version 2 wants them named.
+    pub(super) fn controllers(&self) -> String {
+        let there = CONTROLLERS.iter().filter(|(_, limit)| !self.missing.contains(limit));
+        there.map(|(name, _)| format!("+{name}")).collect::<Vec<_>>().join(" ")
+    }
+
+    fn none() -> Self {
+        let missing = CONTROLLERS.map(|(_, limit)| limit).to_vec();
+        Self { version: Version::Two, roots: Vec::new(), label: String::new(), missing }
     }
 
     /// The names of the sandboxes that have a cgroup.
@@ -91,31 +128,58 @@ impl Hierarchies {
     }
 }
 
-/// Version 2 where it has the controllers, else version 1; or the name of what is missing.
-fn choose(
-    mounts: &str,
-    controllers_of: &dyn Fn(&Path) -> String,
-) -> Result<(Version, Vec<PathBuf>), &'static str> {
+fn controllers_of(root: &Path) -> String {
+    fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default()
+}
+
+/// Version 2 where it has all controllers, else what there is of version 1.
+fn choose(mounts: &str, controllers_of: &dyn Fn(&Path) -> String) -> Hierarchies {
     let mounts: Vec<Mount> = mounts.lines().filter_map(Mount::parse).collect();
     for mount in mounts.iter().filter(|mount| mount.kind == "cgroup2") {
-        let there = controllers_of(&mount.path);
-        let has = |wanted: &&str| there.split_whitespace().any(|name| name == *wanted);
-        if CONTROLLERS_OF_VERSION_TWO.iter().all(has) {
-            return Ok((Version::Two, vec![mount.path.clone()]));
+        if missing_in(&controllers_of(&mount.path)).is_empty() {
+            let roots = vec![mount.path.clone()];
+            return Hierarchies { roots, missing: Vec::new(), ..Hierarchies::none() };
         }
     }
     let mut roots = Vec::new();
+    let mut there = Vec::new();
     for controller in CONTROLLERS_OF_VERSION_ONE {
         let root = mounts
             .iter()
             .filter(|mount| mount.kind == "cgroup")
-            .find(|mount| mount.options.split(',').any(|option| option == controller))
-            .ok_or(controller)?;
+            .find(|mount| mount.options.split(',').any(|option| option == controller));
+        let Some(root) = root else { continue };
+        there.push(controller);
         if !roots.contains(&root.path) {
             roots.push(root.path.clone());
         }
     }
-    Ok((Version::One, roots))
+    let missing = missing_in(&there.join(" "));
+    Hierarchies { version: Version::One, roots, missing, ..Hierarchies::none() }
+}
+
+/// The cgroup of version 2 that this process is in, where it may be changed by its user. On
+/// version 1 nobody but root moves processes of another id, as a sandbox's are.
+fn choose_delegated(mounts: &str, controllers_of: &dyn Fn(&Path) -> String) -> Hierarchies {
+    let mount = mounts.lines().filter_map(Mount::parse).find(|mount| mount.kind == "cgroup2");
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::/").map(ToOwned::to_owned));
+    let (Some(mount), Some(own)) = (mount, own) else { return Hierarchies::none() };
+    let root = mount.path.join(own.trim_end_matches(&format!("/{ENGINE}")));
+    let writable = ["", "cgroup.procs", "cgroup.subtree_control"]
+        .iter()
+        .all(|name| rustix::fs::access(root.join(name), rustix::fs::Access::WRITE_OK).is_ok());
+    let missing = missing_in(&controllers_of(&root));
+    if !writable || missing.len() == CONTROLLERS.len() {
+        return Hierarchies::none();
+    }
+    Hierarchies { roots: vec![root], missing, ..Hierarchies::none() }
+}
+
+/// The limits whose controllers are not among these.
+fn missing_in(there: &str) -> Vec<Limit> {
+    let has = |name: &str| there.split_whitespace().any(|controller| controller == name);
+    CONTROLLERS.iter().filter(|(name, _)| !has(name)).map(|(_, limit)| *limit).collect()
 }
 
 /// One line of `mountinfo`.
@@ -148,17 +212,18 @@ mod tests {
 
     #[test]
     fn version_one_is_taken_where_version_two_has_no_controllers() {
-        let (version, roots) = choose(HYBRID, &|_| "hugetlb".into()).unwrap();
-        assert_eq!(version, Version::One);
-        assert_eq!(roots.len(), 4);
-        assert_eq!(roots[0], Path::new("/sys/fs/cgroup/memory"));
+        let found = choose(HYBRID, &|_| "hugetlb".into());
+        assert_eq!((found.version, found.missing()), (Version::One, &[][..]));
+        assert_eq!(found.roots.len(), 4);
+        assert_eq!(found.roots[0], Path::new("/sys/fs/cgroup/memory"));
     }
 
     #[test]
     fn version_two_is_taken_where_it_has_the_controllers() {
-        let (version, roots) = choose(HYBRID, &|_| "cpu io memory pids".into()).unwrap();
-        assert_eq!(version, Version::Two);
-        assert_eq!(roots, [Path::new("/sys/fs/cgroup/unified")]);
+        let found = choose(HYBRID, &|_| "cpu io memory pids".into());
+        assert_eq!((found.version, found.missing()), (Version::Two, &[][..]));
+        assert_eq!(found.roots, [Path::new("/sys/fs/cgroup/unified")]);
+        assert_eq!(found.controllers(), "+memory +cpu +pids");
     }
 
     #[test]
@@ -167,12 +232,16 @@ mod tests {
 30 24 0:26 / /cg/all rw - cgroup cgroup rw,cpu,cpuacct,memory,pids
 33 24 0:29 / /cg/freezer rw - cgroup cgroup rw,freezer
 ";
-        let (_, roots) = choose(mounts, &|_| String::new()).unwrap();
-        assert_eq!(roots, [Path::new("/cg/all"), Path::new("/cg/freezer")]);
+        let found = choose(mounts, &|_| String::new());
+        assert_eq!(found.roots, [Path::new("/cg/all"), Path::new("/cg/freezer")]);
     }
 
     #[test]
-    fn a_missing_controller_is_named() {
-        assert_eq!(choose("garbage\n", &|_| String::new()).unwrap_err(), "memory");
+    fn what_no_controller_holds_is_said() {
+        let found = choose("garbage\n", &|_| String::new());
+        assert_eq!(found.missing(), [Limit::Memory, Limit::Cpus, Limit::Pids]);
+        let without_memory = HYBRID.replace("rw,memory", "rw,blkio");
+        let found = choose(&without_memory, &|_| String::new());
+        assert_eq!((found.missing(), found.roots.len()), (&[Limit::Memory][..], 3));
     }
 }

@@ -55,9 +55,6 @@ pub(super) fn connect_or_start(home: &Home, program: &Path) -> Result<OwnedFd, P
 
 /// Starts an engine that outlives this process.
 fn start(home: &Home, program: &Path) -> Result<Child, ProviderError> {
-    if !rustix::process::geteuid().is_root() {
-        return Err(no_permission(home));
-    }
     sys_linux::command::command(program)
         .arg("engine")
         .arg(word("--home=", home.path()))
@@ -89,7 +86,8 @@ fn word(option: &str, value: &Path) -> OsString {
 
 fn no_permission(home: &Home) -> ProviderError {
     let reason = format!(
-        "the native engine needs root for now, and `{}` is root's; run it with sudo",
+        "the home `{}` is somebody else's; use another with SOMA_HOME or --home, or run it as \
+         its owner",
         home.path().display()
     );
     ProviderError::Unsupported { reason }

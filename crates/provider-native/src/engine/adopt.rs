@@ -56,7 +56,7 @@ impl Engine {
     }
 
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
-        self.host.ranges.note(manifest.base_id);
+        self.host.ranges.note(manifest.ids());
         let found = manifest.first.find().zip(manifest.supervisor.find());
         let body = found.and_then(|(first, supervisor)| {
             let group = Group::named(&self.host.hierarchies, &manifest.slot);
@@ -66,6 +66,7 @@ impl Engine {
         });
         let mut sandbox = Sandbox {
             limits: manifest.limits.clone(),
+            unenforced: manifest.unenforced.clone(),
             lifetime: Lifetime::Kept,
             caller: None,
             body: None,
@@ -79,7 +80,7 @@ impl Engine {
             self.bodies.insert(key, body);
         } else {
             self.remove_group(&manifest.slot);
-            self.host.ranges.give_back(manifest.base_id);
+            self.host.ranges.give_back(manifest.ids());
             sandbox.ending = Some(read_ending(folder));
         }
         self.sandboxes.insert(manifest.id.clone(), sandbox);
@@ -106,11 +107,14 @@ impl Engine {
             .filter_map(|folder| Manifest::read(folder).ok())
             .collect();
         let now = Generation::of_this_host();
-        let generations = manifests.iter().map(|manifest| manifest.generation.as_str());
-        remove_all_but(&home.bases(), generations.chain([now.name()]));
+        let named = manifests.iter().map(|manifest| Generation::named(&manifest.generation));
+        let generations: Vec<Generation> = named.chain([now]).collect();
+        remove_all_but(&home.bases(), |name| {
+            generations.iter().any(|generation| generation.has_folder(name))
+        });
         let own = self.host.guest.file_name().unwrap_or_default().to_string_lossy();
-        let guests = manifests.iter().map(|manifest| manifest.guest.as_str());
-        remove_all_but(&home.guests(), guests.chain([&*own]));
+        let guests: Vec<&str> = manifests.iter().map(|m| m.guest.as_str()).chain([&*own]).collect();
+        remove_all_but(&home.guests(), |name| guests.contains(&name));
         // Those of unusual sizes are quickly made again.
         for blank in folders_in(&home.blanks()) {
             if blank != disk::blank_path(home, Limits::default().disk) {
@@ -120,11 +124,10 @@ impl Engine {
     }
 }
 
-fn remove_all_but<'name>(parent: &Path, used: impl Iterator<Item = &'name str>) {
-    let used: Vec<&str> = used.collect();
+fn remove_all_but(parent: &Path, is_used: impl Fn(&str) -> bool) {
     for folder in folders_in(parent) {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        if !used.contains(&&*name) {
+        if !is_used(&name) {
             remove(&folder);
         }
     }
@@ -144,10 +147,10 @@ fn reopen(
     Ok(Body {
         slot: manifest.slot.clone(),
         folder: folder.to_owned(),
-        base_id: manifest.base_id,
+        ids: manifest.ids(),
         generation: Generation::named(&manifest.generation),
         guest: manifest.guest.clone(),
-        disk: manifest.limits.disk,
+        made_for: manifest.limits.clone(),
         group,
         link: Some(link::dial(folder, SUPERVISOR)?),
         supervisor,

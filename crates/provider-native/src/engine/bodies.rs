@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use domain::{Bytes, SandboxId};
+use domain::{Limits, SandboxId};
 use rustix::net::SendFlags;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
@@ -18,6 +18,7 @@ use sys_linux::process::unblock_signals;
 
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
+use crate::ids::IdRange;
 use crate::template::Generation;
 
 /// A launcher that takes longer than this will not come to an end.
@@ -27,10 +28,11 @@ pub(super) struct Body {
     /// The name of its cgroups.
     pub(super) slot: String,
     pub(super) folder: PathBuf,
-    pub(super) base_id: u32,
+    pub(super) ids: IdRange,
     pub(super) generation: Generation,
     pub(super) guest: String,
-    pub(super) disk: Bytes,
+    /// Some limits cannot be changed once a body stands.
+    pub(super) made_for: Limits,
     pub(super) group: Group,
     /// The launcher's report comes here; later it tells the supervisor what to do.
     pub(super) link: Option<OwnedFd>,

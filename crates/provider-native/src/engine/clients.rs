@@ -13,6 +13,7 @@ use super::lifecycle::Sandbox;
 use super::{Engine, Key, reach};
 use crate::failure::Step;
 use crate::link;
+use crate::missing;
 use crate::verbs::{Answer, Refusal, Reply, Request, Verb};
 
 pub(super) struct Client {
@@ -77,7 +78,9 @@ impl Engine {
 
     fn obey(&mut self, waiter: Waiter, verb: Verb) {
         match verb {
-            Verb::Create { id, limits, lifetime } => self.create(waiter, &id, limits, lifetime),
+            Verb::Create { id, limits, lifetime, allow_unenforced } => {
+                self.create(waiter, &id, limits, lifetime, allow_unenforced);
+            }
             Verb::Destroy { id } => self.destroy(waiter, &id),
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {
@@ -104,7 +107,14 @@ impl Engine {
         }
     }
 
-    fn create(&mut self, waiter: Waiter, id: &SandboxId, limits: Limits, lifetime: Lifetime) {
+    fn create(
+        &mut self,
+        waiter: Waiter,
+        id: &SandboxId,
+        limits: Limits,
+        lifetime: Lifetime,
+        allow_unenforced: bool,
+    ) {
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
             if let Some(ending) = &sandbox.ending {
                 let refusal = Refusal::NotRunning(ending.clone());
@@ -128,6 +138,11 @@ impl Engine {
                 return self.answer(waiter, Err(Refusal::Invalid(error.to_string())), &[]);
             }
         };
+        let unenforced = self.host.unenforced();
+        if !unenforced.is_empty() && !allow_unenforced {
+            let fix = missing::enforcement(&unenforced, self.host.rights);
+            return self.answer(waiter, Err(Refusal::Unenforced(unenforced, fix)), &[]);
+        }
         if self.leaving {
             let refusal = Refusal::Invalid("the engine is about to leave: ask again".to_owned());
             return self.answer(waiter, Err(refusal), &[]);
@@ -135,6 +150,7 @@ impl Engine {
         let caller = (lifetime == Lifetime::WithCaller).then_some(waiter.client);
         let sandbox = Sandbox {
             limits,
+            unenforced,
             lifetime,
             caller,
             body: None,
@@ -195,7 +211,8 @@ impl Engine {
             // On its way: who asked for it has no answer yet, so for others it is not there.
             (None, false) => return None,
         };
-        Some(Observed { id: id.clone(), condition })
+        let unenforced = sandbox.unenforced.clone();
+        Some(Observed { id: id.clone(), condition, unenforced })
     }
 
     /// Answers everybody who waits for this sandbox.

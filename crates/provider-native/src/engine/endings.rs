@@ -82,7 +82,7 @@ impl Engine {
     /// Nothing of a body lives any more: keep the sandbox's files or remove them.
     pub(super) fn sweep(&mut self, key: Key) {
         let Some(body) = self.bodies.remove(&key) else { return };
-        self.host.ranges.give_back(body.base_id);
+        self.host.ranges.give_back(body.ids);
         let Some(id) = body.owner else {
             return self.remove(body.folder, None);
         };

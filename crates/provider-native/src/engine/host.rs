@@ -6,23 +6,26 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use domain::{Bytes, Limit};
 use rustix::fs::{FlockOperation, Mode, flock};
-
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sys_linux::descriptors::close_all_but;
 use sys_linux::process::{reset_signals, termination_descriptor};
 
 use super::Options;
 use crate::cgroup::Hierarchies;
-use crate::failure::{Failure, Kind, Step};
+use crate::disk::Storage;
+use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
 use crate::home::{Home, make_folder};
 use crate::ids::Ranges;
 use crate::link;
+use crate::rights::Rights;
 use crate::seccomp::Filters;
 
 pub(super) struct Host {
     pub(super) options: Options,
+    pub(super) rights: Rights,
     pub(super) listener: OwnedFd,
     pub(super) hierarchies: Hierarchies,
     pub(super) filters: Filters,
@@ -42,10 +45,6 @@ pub(super) struct Host {
 impl Host {
     /// Takes the home; `None` when another engine has it.
     pub(super) fn open(mut options: Options) -> Result<Option<Self>, Failure> {
-        if !rustix::process::geteuid().is_root() {
-            let cause = "the native engine needs root for now; run it with sudo";
-            return Err(Failure::new("start the engine", cause, Kind::Unsupported));
-        }
         forget_who_started_us().step("forget who started the engine")?;
         if options.detach {
             // Away from the terminal of whoever started us, and from its signals.
@@ -58,7 +57,8 @@ impl Host {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other.step("take the home")?,
         }
-        let hierarchies = Hierarchies::find(&format!("{:016x}", home.label()))?;
+        let rights = Rights::obtain(home)?;
+        let mut hierarchies = Hierarchies::find(rights, &format!("{:016x}", home.label()));
         let filters = Filters::compile()?;
         let guest = install(&home.guests(), options.guest)?;
         let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
@@ -66,16 +66,20 @@ impl Host {
         let launchers = std::thread::available_parallelism().map_or(2, |count| count.get().max(2));
         let termination = termination_descriptor().step("listen for signals")?;
         // Last, what others can see. Once it listens, it serves.
-        hierarchies.make_homes()?;
+        hierarchies.make_homes(rights)?;
         let listener = listen(home).inspect_err(|_| {
             let _ = hierarchies.remove_homes();
         })?;
         if options.detach {
             log_to(&home.log()).step("open the log")?;
         }
-        let ranges = Ranges::of_this_host(home.label());
+        let ranges = match rights {
+            Rights::Root => Ranges::of_this_host(home.label()),
+            Rights::User { ids } => Ranges::of_a_user(ids),
+        };
         Ok(Some(Self {
             options,
+            rights,
             listener,
             hierarchies,
             filters,
@@ -87,6 +91,27 @@ impl Host {
             launchers,
             _lock: lock,
         }))
+    }
+
+    /// The limits that nothing on this host can hold a sandbox to. That on processes is always
+    /// held: where no cgroup counts them, the kernel does for the sandbox's id.
+    pub(super) fn unenforced(&self) -> Vec<Limit> {
+        let missing = self.hierarchies.missing().iter().copied();
+        let mut unenforced: Vec<Limit> = missing.filter(|limit| *limit != Limit::Pids).collect();
+        if self.storage(Bytes(0)) == Storage::Folder {
+            unenforced.push(Limit::Disk);
+        }
+        unenforced
+    }
+
+    /// Whether processes are counted by id, for want of a cgroup that does.
+    pub(super) fn counts_processes_by_id(&self) -> bool {
+        self.hierarchies.missing().contains(&Limit::Pids)
+    }
+
+    /// Where a sandbox with a disk of this size keeps what it writes.
+    pub(super) fn storage(&self, disk: Bytes) -> Storage {
+        if self.rights.is_root() { Storage::Disk(disk) } else { Storage::Folder }
     }
 
     /// Leaves nothing behind that only a running engine needs.
@@ -103,7 +128,8 @@ fn forget_who_started_us() -> io::Result<()> {
     close_all_but(&[])?;
     reset_signals()?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
-    rustix::process::setpriority_process(None, 0)?;
+    // A user may not take back what a user gave away.
+    let _ = rustix::process::setpriority_process(None, 0);
     for resource in [
         Resource::As,
         Resource::Cpu,

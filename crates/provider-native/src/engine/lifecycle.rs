@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use domain::{Bytes, Ending, Lifetime, Limits, SandboxId};
+use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
 use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
@@ -15,7 +15,7 @@ use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
 use crate::launch::{self, Order, Report};
 use crate::link;
-use crate::manifest::{Manifest, Process};
+use crate::manifest::{Made, Manifest, Process};
 use crate::random::random_id;
 use crate::template::Generation;
 use crate::verbs::{Answer, Refusal};
@@ -23,6 +23,8 @@ use crate::verbs::{Answer, Refusal};
 /// Somebody's sandbox, or the wish for one.
 pub(super) struct Sandbox {
     pub(super) limits: Limits,
+    /// Those of them that nothing holds it to.
+    pub(super) unenforced: Vec<Limit>,
     pub(super) lifetime: Lifetime,
     /// Whose connection it lives with.
     pub(super) caller: Option<Key>,
@@ -76,7 +78,7 @@ impl Engine {
     }
 
     fn prepare(&mut self) {
-        if let Err(failure) = self.launch(Limits::default().disk, None) {
+        if let Err(failure) = self.launch(Limits::default(), None) {
             log(&format!("nothing is prepared ahead: {failure}"));
             self.prepare_after = Instant::now() + PREPARE_MUCH_LATER;
         }
@@ -85,7 +87,7 @@ impl Engine {
     /// Gives a sandbox a body: a prepared one, or a place in the queue.
     pub(super) fn embody(&mut self, id: &SandboxId) {
         let Some(sandbox) = self.sandboxes.get(id) else { return };
-        let (size, now) = (sandbox.limits.disk, Generation::of_this_host());
+        let (wanted, now) = (sandbox.limits.clone(), Generation::of_this_host());
         let stale: Vec<Key> = self
             .bodies
             .iter()
@@ -95,7 +97,13 @@ impl Engine {
         for key in stale {
             self.bodies.get_mut(&key).into_iter().for_each(Body::kill);
         }
-        let fitting = |body: &Body| body.is_prepared() && body.disk == size;
+        let by_id = self.host.counts_processes_by_id();
+        let fitting = |body: &Body| {
+            let made_for = &body.made_for;
+            body.is_prepared()
+                && self.host.storage(made_for.disk) == self.host.storage(wanted.disk)
+                && (!by_id || made_for.pids == wanted.pids)
+        };
         let prepared = self.bodies.iter().find(|(_, body)| fitting(body)).map(|(key, _)| *key);
         match prepared {
             Some(key) => self.bind(key, id),
@@ -108,38 +116,45 @@ impl Engine {
         {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(sandbox) = self.sandboxes.get(&id) else { continue };
-            if let Err(failure) = self.launch(sandbox.limits.disk, Some(id.clone())) {
+            if let Err(failure) = self.launch(sandbox.limits.clone(), Some(id.clone())) {
                 self.give_up(&id, &failure);
             }
         }
     }
 
     /// Starts a launcher, for an owner or ahead.
-    fn launch(&mut self, size: Bytes, owner: Option<SandboxId>) -> Result<(), Failure> {
+    fn launch(&mut self, limits: Limits, owner: Option<SandboxId>) -> Result<(), Failure> {
         let home = &self.host.options.home;
         let generation = Generation::of_this_host();
-        let base = generation.folder(home)?;
         let slot = random_id().step("choose a name")?.to_string();
         let folder = home.prepared().join(&slot);
         let home = home.clone();
         make_folder(&folder).step("make the sandbox's folder")?;
         let group = Group::named(&self.host.hierarchies, &slot);
-        let base_id = self.host.ranges.take().ok_or_else(|| {
+        let ids = self.host.ranges.take().ok_or_else(|| {
             let cause = "every range of ids is in use; destroy sandboxes that are not needed";
             Failure::new("find ids for the sandbox", cause, Kind::NoCapacity)
         });
         let guest = self.host.guest.clone();
         let guest_name = guest.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let launching = base_id.and_then(|base_id| {
-            group.make()?;
-            let group = group.clone();
-            let folder = folder.clone();
-            let order = Order { home, folder, base, guest, disk: size, base_id, group };
-            launch::start(&order, &self.host.filters)
-                .map(|launching| (base_id, launching))
-                .inspect_err(|_| self.host.ranges.give_back(base_id))
+        let launching = ids.and_then(|ids| {
+            let order = Order {
+                home,
+                folder: folder.clone(),
+                generation: generation.clone(),
+                guest,
+                storage: self.host.storage(limits.disk),
+                ids,
+                group: group.clone(),
+                processes: self.host.counts_processes_by_id().then_some(limits.pids),
+            };
+            group
+                .make()
+                .and_then(|()| launch::start(&order, &self.host.filters))
+                .map(|launching| (ids, launching))
+                .inspect_err(|_| self.host.ranges.give_back(ids))
         });
-        let (base_id, launching) = launching.inspect_err(|_| {
+        let (ids, launching) = launching.inspect_err(|_| {
             let _ = group.remove();
             let _ = fs::remove_dir_all(&folder);
         })?;
@@ -150,10 +165,10 @@ impl Engine {
         let body = Body {
             slot,
             folder,
-            base_id,
+            ids,
             generation,
             guest: guest_name,
-            disk: size,
+            made_for: limits,
             group,
             link: Some(launching.socket),
             supervisor: launching.supervisor,
@@ -261,15 +276,16 @@ impl Engine {
             let folder = self.host.options.home.sandbox(id);
             fs::rename(&body.folder, &folder).step("make the sandbox's folder")?;
             body.folder = folder;
-            let manifest = Manifest::new(
-                id.clone(),
-                body.slot.clone(),
-                body.base_id,
-                body.generation.name().to_owned(),
-                body.guest.clone(),
-                sandbox.limits.clone(),
-                processes,
-            );
+            let made = Made {
+                id: id.clone(),
+                slot: body.slot.clone(),
+                ids: body.ids,
+                generation: body.generation.name().to_owned(),
+                guest: body.guest.clone(),
+                limits: sandbox.limits.clone(),
+                unenforced: sandbox.unenforced.clone(),
+            };
+            let manifest = Manifest::new(made, processes);
             manifest.write(&body.folder).step("write the sandbox's manifest")?;
         }
         if let Some(timeout) = sandbox.limits.timeout {

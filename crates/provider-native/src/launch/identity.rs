@@ -1,14 +1,18 @@
 //! Who the launcher is, and what the first process gives up.
 
 use rustix::fs::{Gid, Uid};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, getrlimit, set_dumpable_behavior, setrlimit,
+};
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
     remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
     set_thread_groups, set_thread_res_gid, set_thread_res_uid,
 };
 
+use super::Order;
 use crate::failure::{Failure, Step};
+use crate::ids::IdRange;
 
 /// What the sandbox's root can do, in its own namespaces only: enough for package managers and
 /// daemons that change their user.
@@ -21,6 +25,9 @@ const OF_SANDBOX_ROOT: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::NET_BIND_SERVICE)
     .union(CapabilitySet::SYS_CHROOT);
+
+/// How many threads and processes the guest and its kin may need beside the workload.
+const GUESTS_PROCESSES: u64 = 64;
 
 /// How many descriptors a program may have unless it asks for more.
 const DESCRIPTORS: u64 = 1024;
@@ -39,13 +46,45 @@ pub(super) fn set_usual_limits() -> Result<(), Failure> {
 }
 
 /// Becomes the sandbox's base id and keeps every capability for the time being.
-pub(super) fn become_base(base_id: u32) -> Result<(), Failure> {
+pub(super) fn become_base(ids: IdRange) -> Result<(), Failure> {
     let step = "become the sandbox's base id";
+    if ids.is_single() {
+        // A user without subordinate ids: everybody is that user, and nobody may change groups.
+        return Ok(());
+    }
     let before = capabilities(None).step(step)?;
     set_keep_capabilities(true).step(step)?;
-    take_ids(base_id, step)?;
+    take_ids(ids.base, step)?;
     set_capabilities(None, CapabilitySets { effective: before.permitted, ..before }).step(step)?;
-    set_keep_capabilities(false).step(step)
+    set_keep_capabilities(false).step(step)?;
+    // Whoever changes its id belongs to the host's root for `/proc`, and an engine of a user's
+    // is not that: it could not map the ids of the first process.
+    set_dumpable_behavior(DumpableBehavior::Dumpable).step(step)
+}
+
+/// Limits the processes of all in the sandbox together, where no cgroup does.
+///
+/// The kernel holds all processes of a user namespace against the limit of whoever made it,
+/// counted for the maker's id. That is the sandbox's own, so this comes before the namespace;
+/// where there is a single id it is shared with other sandboxes, and [`limit_workload`] is all.
+pub(super) fn limit_sandbox(order: &Order) -> Result<(), Failure> {
+    match order.processes {
+        Some(count) if !order.ids.is_single() => {
+            limit_processes(u64::from(count) + GUESTS_PROCESSES)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Limits the processes that each user of the sandbox has, where no cgroup does: for the
+/// spawner, and thus for every command.
+pub(super) fn limit_workload(order: &Order) -> Result<(), Failure> {
+    order.processes.map_or(Ok(()), |count| limit_processes(u64::from(count)))
+}
+
+fn limit_processes(most: u64) -> Result<(), Failure> {
+    let most = Rlimit { current: Some(most), maximum: Some(most) };
+    setrlimit(Resource::Nproc, most).step("limit the processes")
 }
 
 /// Gives up every capability. There is no way back.
@@ -57,12 +96,14 @@ pub(super) fn give_up_everything() -> Result<(), Failure> {
     set_no_new_privs(true).step(step)
 }
 
-/// Leaves the first process, and all that it starts, what a sandbox's root may do.
-pub(super) fn become_sandbox_root() -> Result<(), Failure> {
+/// Leaves the first process, and all that it starts, what a sandbox's root may do; nothing
+/// where there is no root.
+pub(super) fn become_sandbox_root(ids: IdRange) -> Result<(), Failure> {
     let step = "give up privileges";
+    let own = if ids.is_single() { CapabilitySet::empty() } else { OF_SANDBOX_ROOT };
     for bit in 0..u64::BITS {
         let capability = CapabilitySet::from_bits_retain(1 << bit);
-        if !OF_SANDBOX_ROOT.contains(capability) {
+        if !own.contains(capability) {
             match remove_capability_from_bounding_set(capability) {
                 // This kernel knows no more of them.
                 Err(rustix::io::Errno::INVAL) => break,
@@ -71,11 +112,8 @@ pub(super) fn become_sandbox_root() -> Result<(), Failure> {
         }
     }
     clear_ambient_capability_set().step(step)?;
-    let sets = CapabilitySets {
-        effective: OF_SANDBOX_ROOT,
-        permitted: OF_SANDBOX_ROOT,
-        inheritable: CapabilitySet::empty(),
-    };
+    let sets =
+        CapabilitySets { effective: own, permitted: own, inheritable: CapabilitySet::empty() };
     set_capabilities(None, sets).step(step)?;
     set_no_new_privs(true).step(step)
 }

@@ -21,8 +21,10 @@ use sys_linux::mount::{Attributes, restrict};
 use sys_linux::namespace::{Namespaces, Side, fork, leave, set_host_name};
 use sys_linux::network::bring_loopback_up;
 
+use super::Order;
 use super::identity;
-use super::layers::new_file_system;
+use super::layers::{DEVICES, new_file_system};
+use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
 use crate::link;
 use crate::seccomp::Filters;
@@ -62,18 +64,23 @@ const FORBIDDEN_NAMESPACES: [&str; 8] =
     ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
 
 /// The first process's life before the guest. Comes back only when it failed.
-pub(super) fn run(filters: &Filters, outside: &OwnedFd, ready: OwnedFd) {
-    if let Err(failure) = become_guest(filters, outside, ready) {
+pub(super) fn run(order: &Order, filters: &Filters, outside: &OwnedFd, ready: OwnedFd) {
+    if let Err(failure) = become_guest(order, filters, outside, ready) {
         let answer: Result<(), Failure> = Err(failure);
         let _ = link::send(outside, &answer, &[], SendFlags::empty());
     }
 }
 
-fn become_guest(filters: &Filters, outside: &OwnedFd, ready: OwnedFd) -> Result<(), Failure> {
+fn become_guest(
+    order: &Order,
+    filters: &Filters,
+    outside: &OwnedFd,
+    ready: OwnedFd,
+) -> Result<(), Failure> {
     let mut mounts = await_word(outside)?.into_iter();
     let mut next =
         || mounts.next().ok_or_else(|| Failure::new("attach", "a mount is missing", Kind::Broken));
-    attach(&next()?, &next()?, &next()?, &next()?)?;
+    attach(order, &next()?, &next()?, &next()?, &next()?)?;
     bring_loopback_up().step("switch the loopback on")?;
     set_host_name("sandbox").step("name the host")?;
     stand_alone()?;
@@ -82,7 +89,7 @@ fn become_guest(filters: &Filters, outside: &OwnedFd, ready: OwnedFd) -> Result<
     let (guests, spawners) = link::pair().step("connect guest and spawner")?;
     if let Side::Child = fork(Namespaces::NONE).step("start the spawner")? {
         drop((opened, guests, ready));
-        let failed = become_spawner(filters, gate, spawners);
+        let failed = become_spawner(order, filters, gate, spawners);
         let _ = link::send(outside, &failed, &[], SendFlags::empty());
         leave(70)
     }
@@ -92,7 +99,7 @@ fn become_guest(filters: &Filters, outside: &OwnedFd, ready: OwnedFd) -> Result<
     link::send(outside, &done, &[], SendFlags::empty()).step("answer the launcher")?;
     await_word(outside)?;
     drop(opened);
-    identity::become_sandbox_root()?;
+    identity::become_sandbox_root(order.ids)?;
     // No sandbox without a supervisor.
     set_parent_process_death_signal(Some(Signal::KILL)).step("bind to the supervisor")?;
     execute(filters, "init", vec![guests, ready])
@@ -100,12 +107,14 @@ fn become_guest(filters: &Filters, outside: &OwnedFd, ready: OwnedFd) -> Result<
 
 /// The spawner waits until it is in its cgroup: what it forks stays there.
 fn become_spawner(
+    order: &Order,
     filters: &Filters,
     mut gate: io::PipeReader,
     guest: OwnedFd,
 ) -> Result<(), Failure> {
     let _ = gate.read(&mut [0]).step("wait for the gate")?;
-    identity::become_sandbox_root()?;
+    identity::limit_workload(order)?;
+    identity::become_sandbox_root(order.ids)?;
     execute(filters, "spawn", vec![guest])
 }
 
@@ -129,6 +138,7 @@ fn await_word(outside: &OwnedFd) -> Result<Vec<OwnedFd>, Failure> {
 
 /// Attaches everything and makes it the root.
 fn attach(
+    order: &Order,
     root: &OwnedFd,
     usr: &OwnedFd,
     devices: &OwnedFd,
@@ -143,6 +153,9 @@ fn attach(
     fchdir(root).step(step)?;
     place(usr, root, "usr")?;
     place(devices, root, "dev")?;
+    if order.storage == Storage::Folder {
+        borrow_devices(devices)?;
+    }
     place(guest, root, "run/soma")?;
 
     let own = MountAttrFlags::MOUNT_ATTR_NOSUID
@@ -151,8 +164,10 @@ fn attach(
     let proc = new_file_system("proc", &[("source", "proc")], own)?;
     place(&proc, root, "proc")?;
     let terminals = [("ptmxmode", "666"), ("mode", "620"), ("gid", "5")];
+    // The last is the group of terminals, which is not there among one id.
+    let terminals = if order.ids.is_single() { &terminals[..2] } else { &terminals };
     let no_programs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    place(&new_file_system("devpts", &terminals, no_programs)?, devices, "pts")?;
+    place(&new_file_system("devpts", terminals, no_programs)?, devices, "pts")?;
     let memory = [("source", "shm"), ("mode", "1777"), ("size", "1g")];
     let shared = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     place(&new_file_system("tmpfs", &memory, shared)?, devices, "shm")?;
@@ -166,6 +181,20 @@ fn attach(
     pivot_root(".", ".").step("make it the root")?;
     unmount(".", UnmountFlags::DETACH).step("leave the host's tree")?;
     chdir("/").step("make it the root")
+}
+
+/// Puts the host's device files over the empty ones, where only root could make any.
+fn borrow_devices(devices: &OwnedFd) -> Result<(), Failure> {
+    let to_itself =
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    for (name, ..) in DEVICES {
+        let step = format!("borrow `/dev/{name}`");
+        let host = rustix::fs::open("/dev", OFlags::PATH | OFlags::CLOEXEC, Mode::empty());
+        let device = second_view(&host.step(&step)?, name).step(&step)?;
+        let target = beneath(devices, name, OFlags::empty()).step(&step)?;
+        move_mount(&device, "", &target, "", to_itself).step(&step)?;
+    }
+    Ok(())
 }
 
 /// Attaches a mount at a name beneath a folder, following no link on the way.

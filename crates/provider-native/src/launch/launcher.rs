@@ -16,12 +16,11 @@ use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use sys_linux::process::unblock_signals;
 
 use super::inside::{self, Word};
-use super::layers::Layers;
+use super::layers::{Layers, Parts, open_layer};
 use super::{Order, Report, SUPERVISOR, identity};
 use crate::cgroup::Part;
-use crate::disk;
+use crate::disk::{self, Storage};
 use crate::failure::{Failure, Kind, Step};
-use crate::ids::RANGE;
 use crate::link;
 use crate::missing;
 use crate::seccomp::Filters;
@@ -58,11 +57,10 @@ struct Made {
 fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
-    let blank = disk::blank(&order.home, order.disk)?;
-    let disk = disk::copy(&blank, &order.folder.join("disk.ext4"))?;
-    watch.lap("copy the disk");
-    let disk = disk::mount(&disk)?;
-    watch.lap("mount the disk");
+    let own = (order.storage == Storage::Folder).then_some(order.ids);
+    let base = order.generation.folder(&order.home, own)?;
+    watch.lap("find the template");
+    let storage = make_storage(order, &mut watch)?;
     await_mover(mover)?;
     watch.lap("enter the cgroup");
 
@@ -77,14 +75,15 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
         .open(order.folder.join("ended.json"))
         .step("make the sandbox's record")?;
     let program = File::open(order.guest.join("guest")).step("open the guest's program")?;
-    identity::become_base(order.base_id)?;
+    identity::become_base(order.ids)?;
+    identity::limit_sandbox(order)?;
 
     let (ours, theirs) = link::pair().step("talk to the first process")?;
     let (ready, guests_ready) = std::io::pipe().step("talk to the guest")?;
     let first = match fork(Namespaces::ALL).map_err(missing::namespaces)? {
         Side::Child => {
             drop(ours);
-            inside::run(filters, &theirs, guests_ready.into());
+            inside::run(order, filters, &theirs, guests_ready.into());
             leave(70)
         }
         Side::Parent(pid) => pid,
@@ -93,7 +92,8 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let first_descriptor = pidfd_open(first, PidfdFlags::empty()).step("hold the first process")?;
     watch.lap("make the namespaces");
 
-    let finished = finish(order, &disk, first, &ours, &mut watch)
+    let parts = Parts { base: &base, storage: &storage };
+    let finished = finish(order, &parts, first, &ours, &mut watch)
         .and_then(|()| await_guest(ready, &ours, &mut watch));
     if let Err(failure) = finished {
         end(&first_descriptor);
@@ -104,16 +104,20 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
 
 /// Has another process move this one into the sandbox's cgroup. The kernel takes its time for
 /// the first move of a burst (a grace period of up to 15 ms), which the disk needs as well.
-fn enter_cgroup(order: &Order) -> Result<Pid, Failure> {
+fn enter_cgroup(order: &Order) -> Result<Option<Pid>, Failure> {
+    if !order.group.is_there() {
+        return Ok(None);
+    }
     let launcher = getpid();
     match fork(Namespaces::NONE).step("enter the cgroup")? {
         Side::Child => leave(i32::from(order.group.place(Part::Whole, launcher).is_err())),
-        Side::Parent(mover) => Ok(mover),
+        Side::Parent(mover) => Ok(Some(mover)),
     }
 }
 
-fn await_mover(mover: Pid) -> Result<(), Failure> {
+fn await_mover(mover: Option<Pid>) -> Result<(), Failure> {
     let step = "enter the cgroup";
+    let Some(mover) = mover else { return Ok(()) };
     let status = waitpid(Some(mover), WaitOptions::empty()).step(step)?;
     match status.and_then(|(_, status)| status.exit_status()) {
         Some(0) => Ok(()),
@@ -121,22 +125,39 @@ fn await_mover(mover: Pid) -> Result<(), Failure> {
     }
 }
 
+/// Makes the place for what the sandbox writes, as a mount that is attached nowhere.
+fn make_storage(order: &Order, watch: &mut Watch) -> Result<OwnedFd, Failure> {
+    match order.storage {
+        Storage::Disk(size) => {
+            let blank = disk::blank(&order.home, size)?;
+            let disk = disk::copy(&blank, &order.folder.join("disk.ext4"))?;
+            watch.lap("copy the disk");
+            let disk = disk::mount(&disk)?;
+            watch.lap("mount the disk");
+            Ok(disk)
+        }
+        Storage::Folder => {
+            disk::make_layers(&order.folder, order.ids).step("make the sandbox's folders")?;
+            open_layer(&order.folder)
+        }
+    }
+}
+
 /// All that the first process needs from outside.
 fn finish(
     order: &Order,
-    disk: &OwnedFd,
+    parts: &Parts<'_>,
     first: Pid,
     inside: &OwnedFd,
     watch: &mut Watch,
 ) -> Result<(), Failure> {
     let process = format!("/proc/{}", first.as_raw_pid());
-    let map = format!("0 {} {RANGE}", order.base_id);
     for file in ["uid_map", "gid_map"] {
-        fs::write(format!("{process}/{file}"), &map).step("map the sandbox's ids")?;
+        fs::write(format!("{process}/{file}"), order.ids.map()).step("map the sandbox's ids")?;
     }
     let user = File::open(format!("{process}/ns/user")).step("open the user namespace")?;
     watch.lap("map the ids");
-    let layers = Layers::make(order, disk, user.as_fd())?;
+    let layers = Layers::make(order, parts, user.as_fd())?;
     watch.lap("make the file systems");
     tell(inside, &Word::Attach, &layers.descriptors())?;
     drop(layers);

@@ -9,15 +9,17 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, mkdirat, mknodat, symlinkat};
+use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags,
-    OpenTreeFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen, mount_change, move_mount,
-    open_tree,
+    OpenTreeFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen,
+    mount_change, move_mount, open_tree,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sys_linux::mount::{Attributes, map_ids, restrict};
 
 use super::Order;
+use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::missing;
 
@@ -30,17 +32,30 @@ pub(super) struct Layers {
     pub(super) guest: OwnedFd,
 }
 
+/// What the overlays are made of, beside the host's `/usr`.
+#[derive(Debug)]
+pub(super) struct Parts<'made> {
+    /// The default template's own files.
+    pub(super) base: &'made Path,
+    /// Where what the sandbox writes is kept.
+    pub(super) storage: &'made OwnedFd,
+}
+
 impl Layers {
-    /// Makes all of them. `owner` is the sandbox's user namespace, `disk` its mounted disk.
+    /// Makes all of them. `owner` is the sandbox's user namespace.
     pub(super) fn make(
         order: &Order,
-        disk: &OwnedFd,
+        parts: &Parts<'_>,
         owner: BorrowedFd<'_>,
     ) -> Result<Self, Failure> {
         let outside = File::open("/proc/self/ns/mnt").step("remember the host's mounts")?;
         leave_hosts_mounts()?;
-        let (root, usr) = assemble(order, disk, owner)?;
-        let devices = devices()?;
+        let (root, usr) = match order.storage {
+            Storage::Disk(_) => assemble_mapped(order, parts, owner)?,
+            Storage::Folder => assemble_plain(order, parts)?,
+        };
+        rustix::process::chdir("/").step("leave the layers")?;
+        let devices = devices(order.storage)?;
         let guest = open_layer(&order.guest)?;
         restrict(&guest, Attributes::SAFE_READ_ONLY).step("protect the guest's program")?;
         move_into_link_name_space(outside.as_fd(), Some(LinkNameSpaceType::Mount))
@@ -61,75 +76,96 @@ fn leave_hosts_mounts() -> Result<(), Failure> {
     mount_change("/", flags).step(step)
 }
 
-/// The two overlays: the template's own files, and the host's `/usr`.
-fn assemble(
+/// The two overlays, the template's own files and the host's `/usr`: the ids of all layers are
+/// shifted into the sandbox's.
+fn assemble_mapped(
     order: &Order,
-    disk: &OwnedFd,
+    parts: &Parts<'_>,
     owner: BorrowedFd<'_>,
 ) -> Result<(OwnedFd, OwnedFd), Failure> {
-    let step = "assemble the layers";
-    // A place for three mounts, seen by this process alone.
-    let places = new_file_system("tmpfs", &[("mode", "700")], MountAttrFlags::empty())?;
-    for name in ["base", "usr", "disk"] {
-        mkdirat(&places, name, Mode::RWXU).step(step)?;
-    }
-    let base = open_layer(&order.base)?;
+    let base = open_layer(parts.base)?;
     map_ids(&base, Attributes::SAFE_READ_ONLY, owner)
-        .map_err(|error| missing::mapped_ids(&order.base, error))?;
+        .map_err(|error| missing::mapped_ids(parts.base, error))?;
     let hosts_usr = Path::new("/usr");
     let usr = open_layer(hosts_usr)?;
     map_ids(&usr, Attributes::SAFE_READ_ONLY, owner)
         .map_err(|error| missing::mapped_ids(hosts_usr, error))?;
-    map_ids(disk, Attributes::SAFE, owner).step("map the disk's ids")?;
-
-    let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
-    move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
-    for (mount, name) in [(&base, "base"), (&usr, "usr"), (disk, "disk")] {
-        move_mount(mount, "", &places, name, to_itself).step(step)?;
-    }
-    // Options of an overlay split at commas and colons, which a path may hold: so the names
-    // are relative.
-    rustix::process::fchdir(&places).step(step)?;
-    let root = overlay("base", "root")?;
-    let usr = overlay("usr", "usr")?;
-    rustix::process::chdir("/").step(step)?;
+    map_ids(parts.storage, Attributes::SAFE, owner).step("map the disk's ids")?;
+    gather(order, [&base, &usr, parts.storage])?;
+    // File handles that survive: what watches a file can be hibernated.
+    let lasting = [("index", "on"), ("nfs_export", "on")];
+    let root = overlay("base", "root", &lasting)?;
+    let usr = overlay("usr", "usr", &lasting)?;
     Ok((root, usr))
 }
 
-fn overlay(lower: &str, layer: &str) -> Result<OwnedFd, Failure> {
+/// The same two overlays as a user can have them. Ids cannot be shifted: the template's files
+/// have the sandbox's already, and those of the host's `/usr` belong to nobody inside. Folders
+/// of the template's over it do belong to somebody, so that files can be added and replaced.
+fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
+    let base = open_layer(parts.base)?;
+    let usr = open_layer(Path::new("/usr"))?;
+    for lower in [&base, &usr] {
+        restrict(lower, Attributes::SAFE_READ_ONLY).step("protect the lower layers")?;
+    }
+    gather(order, [&base, &usr, parts.storage])?;
+    // What an overlay notes about files goes where a user may write notes.
+    let notes = [("userxattr", "")];
+    let root = overlay("base", "root", &notes)?;
+    let usr = overlay("base/usr:usr", "usr", &notes)?;
+    Ok((root, usr))
+}
+
+/// Puts layers at names that this process alone sees, and goes among them.
+fn gather(order: &Order, layers: [&OwnedFd; 3]) -> Result<(), Failure> {
+    let step = "assemble the layers";
+    let places = new_file_system("tmpfs", &[("mode", "700")], MountAttrFlags::empty())?;
+    let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
+    for (layer, name) in layers.iter().zip(["base", "usr", "disk"]) {
+        mkdirat(&places, name, Mode::RWXU).step(step)?;
+        move_mount(layer, "", &places, name, to_itself).step(step)?;
+    }
+    // Options of an overlay split at commas and colons, which a path may hold: so the names are
+    // relative.
+    rustix::process::fchdir(&places).step(step)
+}
+
+fn overlay(lower: &str, layer: &str, more: &[(&str, &str)]) -> Result<OwnedFd, Failure> {
     let upper = format!("disk/{layer}/upper");
     let work = format!("disk/{layer}/work");
+    let options =
+        [("source", "soma"), ("lowerdir", lower), ("upperdir", &upper), ("workdir", &work)];
     new_file_system(
         "overlay",
-        &[
-            ("source", "soma"),
-            ("lowerdir", lower),
-            ("upperdir", &upper),
-            ("workdir", &work),
-            // File handles that survive: what watches a file can be hibernated.
-            ("index", "on"),
-            ("nfs_export", "on"),
-        ],
+        &[&options, more].concat(),
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
 }
 
 /// The device files that every program expects, and none that reaches anything.
-fn devices() -> Result<OwnedFd, Failure> {
+pub(super) const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
+
+/// The folder of the device files. Where only root could make them they are left empty here,
+/// and the first process puts the host's own over them.
+fn devices(storage: Storage) -> Result<OwnedFd, Failure> {
     let step = "make the device files";
     let options = [("source", "soma"), ("mode", "755"), ("size", "64k")];
     let devices = new_file_system("tmpfs", &options, MountAttrFlags::MOUNT_ATTR_NOSUID)?;
     let all = Mode::from_raw_mode(0o666);
-    for (name, major, minor) in [
-        ("null", 1, 3),
-        ("zero", 1, 5),
-        ("full", 1, 7),
-        ("random", 1, 8),
-        ("urandom", 1, 9),
-        ("tty", 5, 0),
-    ] {
-        let device = rustix::fs::makedev(major, minor);
-        mknodat(&devices, name, FileType::CharacterDevice, all, device).step(step)?;
+    for (name, major, minor) in DEVICES {
+        let (kind, device) = match storage {
+            Storage::Disk(_) => (FileType::CharacterDevice, rustix::fs::makedev(major, minor)),
+            Storage::Folder => (FileType::RegularFile, 0),
+        };
+        mknodat(&devices, name, kind, all, device).step(step)?;
         // The mask of whoever started the engine has no say.
         rustix::fs::chmodat(&devices, name, all, rustix::fs::AtFlags::empty()).step(step)?;
     }
@@ -159,14 +195,22 @@ pub(super) fn new_file_system(
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)
         .map_err(|error| missing::file_system(kind, error))?;
     for (key, value) in options {
-        fsconfig_set_string(&context, *key, *value).step(&step)?;
+        match *value {
+            "" => fsconfig_set_flag(&context, *key).step(&step)?,
+            value => fsconfig_set_string(&context, *key, value).step(&step)?,
+        }
     }
     fsconfig_create(&context).step(&step)?;
     fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step(&step)
 }
 
 /// A second view of a folder, attached nowhere.
-fn open_layer(path: &Path) -> Result<OwnedFd, Failure> {
+pub(super) fn open_layer(path: &Path) -> Result<OwnedFd, Failure> {
     let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    open_tree(CWD, path, flags).step(&format!("open `{}` as a layer", path.display()))
+    let opened = match open_tree(CWD, path, flags) {
+        // A user cannot look below what is mounted there, so it comes along.
+        Err(Errno::INVAL) => open_tree(CWD, path, flags | OpenTreeFlags::AT_RECURSIVE),
+        other => other,
+    };
+    opened.step(&format!("open `{}` as a layer", path.display()))
 }

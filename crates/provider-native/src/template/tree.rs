@@ -2,14 +2,12 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt, chown, symlink};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use super::etc;
+use super::{etc, usr};
 use crate::failure::{Failure, Kind, Step};
-
-/// The id of the unprivileged user inside.
-const USER: u32 = 1000;
+use crate::ids::{IdRange, USER};
 
 /// Folders with their modes.
 const FOLDERS: &[(&str, u32)] = &[
@@ -78,8 +76,9 @@ const FILES: &[(&str, &str)] = &[
     ),
 ];
 
-/// Builds the tree at `root`, which must not be there yet.
-pub(super) fn build(root: &Path) -> Result<(), Failure> {
+/// Builds the tree at `root`, which must not be there yet: with the ids that sandboxes see, or
+/// with what those are outside for sandboxes that have the `own` ones.
+pub(super) fn build(root: &Path, own: Option<IdRange>) -> Result<(), Failure> {
     let step = "build the default template";
     make_folder(root, 0o755).step(step)?;
     for (name, mode) in FOLDERS {
@@ -98,7 +97,22 @@ pub(super) fn build(root: &Path) -> Result<(), Failure> {
     symlink("/run", root.join("var/run")).step(step)?;
     symlink("/run/lock", root.join("var/lock")).step(step)?;
     symlink("/proc/self/mounts", root.join("etc/mtab")).step(step)?;
-    furnish_homes(root).step(step)
+    if let Some(ids) = own {
+        usr::make_folders(Path::new("/usr"), &root.join("usr")).step(step)?;
+        give_to(root, ids.outside(0)).step(step)?;
+    }
+    furnish_homes(root, own).step(step)
+}
+
+/// Gives a folder and all below it to an id.
+fn give_to(path: &Path, id: u32) -> io::Result<()> {
+    lchown(path, Some(id), Some(id))?;
+    if path.symlink_metadata()?.is_dir() {
+        for entry in fs::read_dir(path)? {
+            give_to(&entry?.path(), id)?;
+        }
+    }
+    Ok(())
 }
 
 /// `/bin` and its kin lead into `/usr`, as they do on the host.
@@ -118,7 +132,8 @@ fn link_into_usr(root: &Path) -> Result<(), Failure> {
 }
 
 /// What a new user's home has, for both who live here.
-fn furnish_homes(root: &Path) -> io::Result<()> {
+fn furnish_homes(root: &Path, own: Option<IdRange>) -> io::Result<()> {
+    let outside = |id: u32| Some(own.map_or(id, |ids| ids.outside(id)));
     for (home, owner) in [("home/user", USER), ("root", 0)] {
         let Ok(entries) = fs::read_dir(root.join("etc/skel")) else { continue };
         for entry in entries {
@@ -126,17 +141,17 @@ fn furnish_homes(root: &Path) -> io::Result<()> {
             if entry.file_type()?.is_file() {
                 let target = root.join(home).join(entry.file_name());
                 fs::copy(entry.path(), &target)?;
-                chown(&target, Some(owner), Some(owner))?;
+                chown(&target, outside(owner), outside(owner))?;
             }
         }
     }
     for name in OWN_FOLDERS {
-        chown(root.join(name), Some(USER), Some(USER))?;
+        chown(root.join(name), outside(USER), outside(USER))?;
     }
     Ok(())
 }
 
-fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
+pub(super) fn make_folder(path: &Path, mode: u32) -> io::Result<()> {
     fs::create_dir(path)?;
     // Apart from creating, so that the mask of whoever started us has no say.
     fs::set_permissions(path, Permissions::from_mode(mode))

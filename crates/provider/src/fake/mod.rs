@@ -80,14 +80,13 @@ impl Provider for FakeProvider {
 
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, ProviderError> {
         if self.backend.sandboxes().contains_key(id) {
-            Ok(Observed { id: id.clone(), condition: Condition::Running })
+            Ok(running(id))
         } else {
             Err(ProviderError::NotFound { id: id.clone() })
         }
     }
 
     async fn list(&self) -> Result<Vec<Observed>, ProviderError> {
-        let running = |id: &SandboxId| Observed { id: id.clone(), condition: Condition::Running };
         Ok(self.backend.sandboxes().keys().map(running).collect())
     }
 
@@ -111,4 +110,8 @@ impl Drop for FakeProvider {
             !mine
         });
     }
+}
+
+fn running(id: &SandboxId) -> Observed {
+    Observed { id: id.clone(), condition: Condition::Running, unenforced: Vec::new() }
 }
