@@ -9,13 +9,14 @@ use std::path::Path;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Every crate of ours with those of ours that it uses, as it ships.
-const EDGES: [(&str, &[&str]); 8] = [
+const EDGES: [(&str, &[&str]); 9] = [
     ("bench", &["domain", "guest-proto", "provider", "provider-native", "sys-linux"]),
+    ("doctor", &["sys-linux"]),
     ("domain", &[]),
     ("guest-proto", &[]),
     ("provider", &["domain", "guest-proto"]),
     ("provider-native", &["domain", "guest-proto", "provider", "sys-linux"]),
-    ("soma", &["domain", "guest-proto", "provider", "provider-native", "sys-linux"]),
+    ("soma", &["doctor", "domain", "guest-proto", "provider", "provider-native", "sys-linux"]),
     ("soma-guest", &["domain", "guest-proto", "sys-linux"]),
     ("sys-linux", &[]),
 ];

@@ -1,6 +1,7 @@
 //! What crosses crates.
 //!
 //! - `conformance`: the promises of `Provider`, on every provider;
+//! - `doctor`: `soma doctor` on machines made to lack things;
 //! - `engine`: the engine found again, killed, doubled;
 //! - `hibernate`: a sandbox dumped and restored with CRIU;
 //! - `isolation`: what a sandbox can see and do, from inside;
@@ -13,6 +14,7 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 mod conformance;
+mod doctor;
 mod engine;
 mod hibernate;
 mod isolation;

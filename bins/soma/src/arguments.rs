@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ErrorKind};
 use clap::{Parser, Subcommand};
 
+use crate::doctor::DoctorArguments;
 use crate::engine::EngineArguments;
 use crate::failure::Failure;
 use crate::run::RunArguments;
@@ -33,6 +34,8 @@ struct Arguments {
 pub(crate) enum Command {
     /// Run code or a program in a fresh sandbox that is gone afterwards.
     Run(Box<RunArguments>),
+    /// Say what this host can and cannot do for sandboxes, and how to change it.
+    Doctor(DoctorArguments),
     /// Serve sandboxes on this host; `run` starts one by itself.
     Engine(EngineArguments),
 }
@@ -76,8 +79,16 @@ fn in_one_line(error: &clap::Error) -> Failure {
     let failure = Failure::usage(message);
     match error.get(ContextKind::SuggestedArg) {
         Some(similar) => failure.hint(format!("did you mean `{similar}`?")),
-        None => failure.hint("see `soma run --help`"),
+        None => failure.hint(format!("see `soma {}--help`", command_in(&words))),
     }
+}
+
+/// The command that was meant, with a space, where clap's words say how it is used.
+fn command_in(words: &str) -> String {
+    let usage = words.lines().find_map(|line| line.strip_prefix("Usage: soma "));
+    let name = usage.and_then(|usage| usage.split(' ').next()).unwrap_or_default();
+    let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase());
+    if is_name { format!("{name} ") } else { String::new() }
 }
 
 #[cfg(test)]
@@ -109,6 +120,19 @@ mod tests {
             let message = refused(typed);
             assert!(!message.is_empty() && !message.contains('\n'), "{typed:?}: {message}");
             assert!(!message.starts_with("error"), "{typed:?}: {message}");
+        }
+    }
+
+    #[test]
+    fn the_help_that_is_pointed_to_is_that_of_the_command() {
+        for (typed, hint) in [
+            (&["soma", "run", "--fly"][..], "see `soma run --help`"),
+            (&["soma", "doctor", "--fly"], "see `soma doctor --help`"),
+            (&["soma", "doctor", "--yes"], "see `soma doctor --help`"),
+            (&["soma", "fly"], "see `soma --help`"),
+        ] {
+            let Err(failure) = parse(typed.iter().map(OsString::from)) else { panic!("{typed:?}") };
+            assert_eq!(failure.hint.as_deref(), Some(hint), "{typed:?}");
         }
     }
 

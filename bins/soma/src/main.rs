@@ -4,6 +4,7 @@
 //! command has a file of its own; only `output.rs` writes to the terminal.
 
 mod arguments;
+mod doctor;
 mod engine;
 mod failure;
 mod native;
@@ -31,6 +32,7 @@ fn dispatch() -> Result<u8, Failure> {
         Parsed::Words(words) => output::words(&words),
         Parsed::Command { home, command } => match command {
             Command::Run(arguments) => run::run(&home, *arguments),
+            Command::Doctor(arguments) => doctor::run(&home, &arguments),
             Command::Engine(arguments) => engine::run(&home, &arguments),
         },
     }

@@ -28,8 +28,14 @@ pub(crate) fn words(words: &str) -> Result<u8, Failure> {
         .map_err(|error| Failure::from(Broken::from(error)))
 }
 
+/// Says something beside the data, such as a question.
+pub(crate) fn talk(words: &str) {
+    // As with a failure: there is nowhere left to say it.
+    let _ = console::write_all(rustix::stdio::stderr(), words.as_bytes());
+}
+
 /// Names that people chose end up in messages; none of them may steer the terminal.
-fn one_line(words: &str) -> String {
+pub(crate) fn one_line(words: &str) -> String {
     words.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

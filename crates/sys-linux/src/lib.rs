@@ -9,6 +9,8 @@
 pub mod command;
 pub mod descriptors;
 pub mod fdpass;
+pub mod kvm;
+pub mod landlock;
 pub mod loop_device;
 pub mod mount;
 pub mod namespace;

@@ -12,6 +12,14 @@ pub struct Namespaces(u64);
 impl Namespaces {
     /// None: an ordinary fork.
     pub const NONE: Self = Self(0);
+    /// User ids and capabilities alone.
+    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
+    /// Mounts alone.
+    pub const MOUNT: Self = Self(libc::CLONE_NEWNS as u64);
+    /// Process ids alone: the child is process 1, and all others in there end with it.
+    pub const PROCESS: Self = Self(libc::CLONE_NEWPID as u64);
+    /// The network alone.
+    pub const NETWORK: Self = Self(libc::CLONE_NEWNET as u64);
     /// All that a sandbox has: user, mount, process, network, IPC, host name, cgroup.
     pub const ALL: Self = Self(
         (libc::CLONE_NEWUSER
@@ -22,12 +30,16 @@ impl Namespaces {
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP) as u64,
     );
-    /// A user namespace alone: its maker is root in it.
-    pub const USER: Self = Self(libc::CLONE_NEWUSER as u64);
     /// What an ordinary user's engine needs of its own to go into a sandbox's and come back:
     /// mount, network, host name.
     pub const SURROUNDINGS: Self =
         Self((libc::CLONE_NEWNS | libc::CLONE_NEWNET | libc::CLONE_NEWUTS) as u64);
+
+    /// These and others.
+    #[must_use]
+    pub const fn and(self, others: Self) -> Self {
+        Self(self.0 | others.0)
+    }
 }
 
 /// Which side of a fork this is.

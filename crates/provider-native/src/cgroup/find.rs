@@ -56,8 +56,16 @@ impl Hierarchies {
 
     /// Makes Soma's own folders, with all controllers that their children need.
     pub(crate) fn make_homes(&mut self, rights: Rights) -> Result<(), Failure> {
-        if !rights.is_root() && self.settle_beside_ourselves().is_err() {
-            // Somebody else is in there too, so nothing in it can be limited.
+        let settled = match rights {
+            // In a container they may be there to look at only.
+            Rights::Root => self
+                .roots
+                .iter()
+                .try_for_each(|root| fs::create_dir_all(root.join("soma")).step("make a cgroup")),
+            Rights::User { .. } => self.settle_beside_ourselves(),
+        };
+        if settled.is_err() {
+            // Nothing in there can be limited: somebody else's it is, or is in it too.
             *self = Self { label: self.label.clone(), ..Self::none() };
         }
         let wanted = self.controllers();
