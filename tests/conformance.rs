@@ -470,7 +470,7 @@ async fn all(mut running: Running) -> Seen {
             Event::Stdout(bytes) => stdout.extend_from_slice(&bytes),
             Event::Stderr(bytes) => stderr.extend_from_slice(&bytes),
             Event::Ended(ended) => return Seen { stdout, stderr, ended },
-            Event::Started { .. } | Event::Terminal(_) => {}
+            Event::Started { .. } | Event::Terminal(_) | Event::Dropped { .. } => {}
         }
     }
 }

@@ -31,7 +31,7 @@ async fn the_official_e2b_sdk_drives_our_guest() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(
         said,
-        "commands held\nbackground held\nfiles held\n",
+        "commands held\nbackground held\nterminals held\nfiles held\n",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

@@ -128,6 +128,48 @@ def files(sandbox):
     assert bytes(sandbox.files.read("large", format="bytes")) == large
 
 
+def terminals(sandbox):
+    from e2b import CommandExitException, NotFoundException
+    from e2b.sandbox.commands.command_handle import PtySize
+
+    def until(events, text):
+        """Reads a terminal until it has shown a text."""
+        shown = b""
+        for _, _, data in events:
+            shown += data or b""
+            if text in shown:
+                return shown
+        raise AssertionError(f"{text} is not in {shown}")
+
+    shell = sandbox.pty.create(PtySize(rows=30, cols=100), cwd="/tmp", envs={"A": "b"}, timeout=0)
+    sandbox.pty.send_stdin(shell.pid, b"PS1=; stty -echo; tty; stty size; echo $TERM $A $PWD\n")
+    shown = until(iter(shell), b"xterm-256color b /tmp\r\n")
+    assert b"/dev/pts/" in shown and b"30 100\r\n" in shown, shown
+    assert b"no job control" not in shown, shown
+    sandbox.pty.resize(shell.pid, PtySize(rows=40, cols=120))
+    sandbox.pty.stream_input(shell.pid, [b"printf '\\033[2J'; stty ", b"size\n"])
+    until(iter(shell), b"40 120\r\n")
+    shell.disconnect()
+
+    again = sandbox.pty.connect(shell.pid, timeout=0)
+    assert again.pid == shell.pid
+    until(iter(again), b"40 120")
+    sandbox.pty.send_stdin(shell.pid, b"sleep 100 & exit 5\n")
+    try:
+        again.wait()
+        raise AssertionError("a failure passed")
+    except CommandExitException as failure:
+        assert failure.exit_code == 5, failure
+
+    shell = sandbox.pty.create(PtySize(rows=24, cols=80), user="root")
+    assert sandbox.pty.kill(shell.pid) and not sandbox.pty.kill(shell.pid)
+    try:
+        sandbox.pty.send_stdin(shell.pid, b"x")
+        raise AssertionError("a terminal that is gone took input")
+    except NotFoundException:
+        pass
+
+
 def main():
     own_network()
     carry(int(sys.argv[1]))
@@ -135,7 +177,7 @@ def main():
     from e2b import Sandbox
 
     sandbox = Sandbox.create()
-    for part in (commands, background, files):
+    for part in (commands, background, terminals, files):
         part(sandbox)
         print(part.__name__, "held")
 

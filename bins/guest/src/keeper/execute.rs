@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 
 use rustix::fs::Mode;
 use rustix::io::Errno;
-use rustix::process::{chdir, setsid, umask};
+use rustix::process::{chdir, ioctl_tiocsctty, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use sys_linux::namespace::leave;
 use sys_linux::process::{Strings, become_user, close_on_execute_from, execute, unblock_signals};
@@ -31,6 +31,7 @@ pub(super) struct Program {
     gid: u32,
     groups: Vec<u32>,
     oom_score_adjustment: i32,
+    terminal: bool,
 }
 
 impl Program {
@@ -47,6 +48,7 @@ impl Program {
             gid: command.gid,
             groups: command.groups,
             oom_score_adjustment: command.oom_score_adjustment,
+            terminal: command.terminal,
         }
     }
 
@@ -72,9 +74,10 @@ impl Program {
         dup2_stdin(stdin)
             .and_then(|()| dup2_stdout(stdout))
             .and_then(|()| dup2_stderr(stderr))
-            // A session of its own: no terminal to read from or be stopped by, and a process
-            // group that a signal can be sent to without naming anybody else.
+            // A session of its own: no terminal of others to read from or be stopped by, and a
+            // process group that a signal can be sent to without naming anybody else.
             .and_then(|()| setsid())
+            .and_then(|_| if self.terminal { ioctl_tiocsctty(stdin) } else { Ok(()) })
             .map_err(|errno| failed("run", name)(errno.into()))?;
         // A hint to the kernel, and not worth failing for.
         let _ = fs::write("/proc/self/oom_score_adj", self.oom_score_adjustment.to_string());

@@ -2,79 +2,156 @@
 //!
 //! Every follower has a queue of its own, and the process waits for the slowest of them: its
 //! pipe fills up, and it blocks in its write. So a gigabyte of output takes no more memory here
-//! than the queues. When nobody follows, output is still read, since a process must not hang
-//! because a client went away; the last of it is held for the next follower and the rest is
-//! thrown away.
+//! than the queues, and nobody who follows ever misses a byte. When nobody follows, output is
+//! still read, since a process must not hang because a client went away.
+//!
+//! The last output is kept in a [`Transcript`], for those who name an offset. Such a follower
+//! gets what is kept as it is at that moment, and from then on the process waits for it as for
+//! the others: a gap is only possible before it came, and it is told. Somebody who names no
+//! offset gets what nobody has heard yet, or, where there is a terminal, the screen as it is.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::ending::Ending;
 use super::event::{Channel, Event};
+use super::screen::Screen;
+use super::terminal::Size;
+use super::transcript::{Budget, Piece, Transcript};
 
 /// As many events as wait for one follower.
 const QUEUE: usize = 64;
 
-/// As much output as is held when nobody follows.
-const MOST_HELD: usize = 64 << 10;
-
-/// As many pieces as it is held in. Pieces grow while the same channel goes on.
-const MOST_PIECES: usize = 256;
+/// The largest piece of a redrawn screen that is sent at once.
+const SCREEN_PIECE: usize = 16 << 10;
 
 /// The followers of one process.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Audience {
     inner: Mutex<Inner>,
+    /// Held while a piece is given out, so that all get all pieces in the order of offsets.
+    turn: tokio::sync::Mutex<()>,
+    budget: Arc<Budget>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Inner {
     followers: Vec<mpsc::Sender<Event>>,
-    held: Held,
+    transcript: Transcript,
+    /// The offset of the first output that nobody heard.
+    unheard: Option<u64>,
+    screen: Option<Screen>,
+    /// As much of the budget as the screen takes.
+    screen_weight: usize,
     ending: Option<Ending>,
 }
 
-/// One follower's side: first what was held, then what comes.
+/// One follower's side: first what was there, then what comes.
 #[derive(Debug)]
 pub(crate) struct Following {
-    /// Output from when nobody followed.
+    /// Where in the output this begins.
+    pub(crate) offset: u64,
+    /// What was there.
     pub(crate) held: VecDeque<Event>,
     /// Closed when the process is over.
     pub(crate) queue: mpsc::Receiver<Event>,
 }
 
+/// There is no output at an offset yet.
+#[derive(Debug, thiserror::Error)]
+#[error("the process has written {written} bytes so far, and none at offset {asked}")]
+pub(super) struct Ahead {
+    asked: u64,
+    written: u64,
+}
+
 impl Audience {
-    /// Begins to follow, from now on.
-    pub(crate) fn follow(&self) -> Following {
+    /// Nobody yet. `terminal` is the size of the process's terminal, if it has one.
+    pub(super) fn new(budget: Arc<Budget>, terminal: Option<Size>) -> Self {
+        let inner = Inner {
+            followers: Vec::new(),
+            transcript: Transcript::new(Arc::clone(&budget)),
+            unheard: None,
+            screen: None,
+            screen_weight: 0,
+            ending: None,
+        };
+        let audience =
+            Self { inner: Mutex::new(inner), turn: tokio::sync::Mutex::default(), budget };
+        if let Some(size) = terminal
+            && !audience.budget.is_over()
+        {
+            let mut inner = audience.lock();
+            inner.screen = Screen::new(size);
+            audience.weigh_screen(&mut inner, size);
+        }
+        audience
+    }
+
+    /// Begins to follow, from an offset on or from now on.
+    pub(super) fn follow(&self, from: Option<u64>) -> Result<Following, Ahead> {
         let mut inner = self.lock();
+        let mut held = VecDeque::new();
+        let now = inner.transcript.end();
+        let offset = match from {
+            Some(asked) if asked > now => return Err(Ahead { asked, written: now }),
+            Some(asked) => {
+                let start = inner.transcript.start();
+                if asked < start {
+                    held.push_back(Event::Dropped { from: asked, to: start });
+                }
+                asked
+            }
+            None if inner.screen.is_some() => now,
+            None => inner.unheard.unwrap_or(now).max(inner.transcript.start()),
+        };
+        match &inner.screen {
+            Some(screen) if from.is_none() => held.extend(redraw(screen)),
+            _ => held.extend(inner.transcript.from(offset).map(Event::from)),
+        }
+        inner.unheard = None;
         let (sender, queue) = mpsc::channel(QUEUE);
         if inner.ending.is_none() {
             inner.followers.push(sender);
         }
-        Following { held: inner.held.take(), queue }
+        Ok(Following { offset, held, queue })
     }
 
     /// Gives output to everybody, waiting for the slowest.
     pub(crate) async fn publish(&self, channel: Channel, bytes: Bytes) {
-        let followers = self.lock().followers.clone();
+        let _turn = self.turn.lock().await;
+        let (offset, followers) = self.lock().add(channel, &bytes);
         let mut heard = false;
         let mut left = false;
         for follower in followers {
-            let event = Event::Output { channel, bytes: bytes.clone() };
-            match follower.send(event).await {
+            let piece = Piece { channel, offset, bytes: bytes.clone() };
+            match follower.send(Event::from(piece)).await {
                 Ok(()) => heard = true,
                 Err(_) => left = true,
             }
         }
         if left {
-            self.lock().followers.retain(|follower| !follower.is_closed());
+            let mut inner = self.lock();
+            inner.followers.retain(|follower| !follower.is_closed());
+            if !heard && inner.followers.is_empty() {
+                inner.unheard.get_or_insert(offset);
+            }
         }
-        if !heard {
-            self.lock().held.push(channel, &bytes);
-        }
+    }
+
+    /// Tells the size of the terminal from now on.
+    pub(super) fn resize(&self, size: Size) {
+        let mut inner = self.lock();
+        inner.screen = match inner.screen.take() {
+            Some(mut screen) => screen.resize(size).then_some(screen),
+            // It was too large before. Whoever draws on it is about to draw it anew.
+            None if self.budget.is_over() => None,
+            None => Screen::new(size),
+        };
+        self.weigh_screen(&mut inner, size);
     }
 
     /// Tells everybody that it is over.
@@ -84,9 +161,21 @@ impl Audience {
         inner.followers.clear();
     }
 
+    /// Drops what is kept of the output.
+    pub(super) fn forget(&self) {
+        self.lock().transcript.clear();
+    }
+
     /// How the process ended, once it has.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.lock().ending
+    }
+
+    fn weigh_screen(&self, inner: &mut Inner, size: Size) {
+        let weight = if inner.screen.is_some() { Screen::weight(size) } else { 0 };
+        self.budget.give_back(inner.screen_weight);
+        self.budget.take(weight);
+        inner.screen_weight = weight;
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -94,42 +183,52 @@ impl Audience {
     }
 }
 
-/// The last output that nobody heard.
-#[derive(Debug, Default)]
-struct Held {
-    pieces: VecDeque<(Channel, BytesMut)>,
-    length: usize,
+impl Drop for Audience {
+    fn drop(&mut self) {
+        let weight = self.lock().screen_weight;
+        self.budget.give_back(weight);
+    }
 }
 
-impl Held {
-    fn push(&mut self, channel: Channel, bytes: &[u8]) {
-        let bytes = &bytes[bytes.len().saturating_sub(MOST_HELD)..];
-        match self.pieces.back_mut() {
-            Some((last, piece)) if *last == channel && piece.len() < MOST_HELD / 8 => {
-                piece.extend_from_slice(bytes);
-            }
-            _ => self.pieces.push_back((channel, BytesMut::from(bytes))),
+impl Inner {
+    /// Takes output in: its offset, and those who are to get it.
+    fn add(&mut self, channel: Channel, bytes: &Bytes) -> (u64, Vec<mpsc::Sender<Event>>) {
+        let offset = self.transcript.end();
+        self.transcript.push(channel, bytes);
+        if let Some(screen) = &mut self.screen {
+            screen.feed(bytes);
         }
-        self.length += bytes.len();
-        while self.length > MOST_HELD || self.pieces.len() > MOST_PIECES {
-            let Some((_, dropped)) = self.pieces.pop_front() else { break };
-            self.length -= dropped.len();
+        self.followers.retain(|follower| !follower.is_closed());
+        if self.followers.is_empty() {
+            self.unheard.get_or_insert(offset);
         }
+        (offset, self.followers.clone())
     }
+}
 
-    fn take(&mut self) -> VecDeque<Event> {
-        self.length = 0;
-        std::mem::take(&mut self.pieces)
-            .into_iter()
-            .map(|(channel, piece)| Event::Output { channel, bytes: piece.freeze() })
-            .collect()
+impl From<Piece> for Event {
+    fn from(Piece { channel, offset, bytes }: Piece) -> Self {
+        Self::Output { channel, offset: Some(offset), bytes }
     }
+}
+
+fn redraw(screen: &Screen) -> impl Iterator<Item = Event> {
+    let mut drawn = Bytes::from(screen.redraw());
+    std::iter::from_fn(move || {
+        let bytes = drawn.split_to(drawn.len().min(SCREEN_PIECE));
+        let channel = Channel::Terminal;
+        (!bytes.is_empty()).then_some(Event::Output { channel, offset: None, bytes })
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::ending::Exit;
     use super::*;
+
+    fn audience() -> Audience {
+        Audience::new(Arc::default(), None)
+    }
 
     fn text(events: VecDeque<Event>) -> Vec<u8> {
         let bytes = events.into_iter().filter_map(|event| match event {
@@ -139,56 +238,71 @@ mod tests {
         bytes.flatten().collect()
     }
 
-    #[test]
-    fn only_the_last_of_unheard_output_is_held() {
-        let mut held = Held::default();
-        for round in 0..100_000u32 {
-            held.push(Channel::Stdout, &round.to_le_bytes());
-            assert!(held.length <= MOST_HELD);
-        }
-        let bytes = text(held.take());
-        assert!(bytes.len() > MOST_HELD / 2);
-        assert_eq!(bytes[bytes.len() - 4..], 99_999u32.to_le_bytes());
-    }
-
-    #[test]
-    fn alternating_channels_do_not_make_endless_pieces() {
-        let mut held = Held::default();
-        for _ in 0..10_000 {
-            held.push(Channel::Stdout, b"o");
-            held.push(Channel::Stderr, b"e");
-        }
-        assert!(held.pieces.len() <= MOST_PIECES);
-    }
-
     #[tokio::test]
     async fn what_nobody_heard_is_given_once_to_the_next_follower() {
-        let audience = Audience::default();
+        let audience = audience();
         audience.publish(Channel::Stdout, Bytes::from_static(b"unheard")).await;
-        assert_eq!(text(audience.follow().held), b"unheard");
-        assert!(audience.follow().held.is_empty());
+        let following = audience.follow(None).unwrap();
+        assert_eq!(following.offset, 0);
+        assert_eq!(text(following.held), b"unheard");
+        let following = audience.follow(None).unwrap();
+        assert_eq!(following.offset, 7);
+        assert!(following.held.is_empty());
     }
 
     #[tokio::test]
     async fn a_follower_that_left_holds_nobody_up() {
-        let audience = Audience::default();
-        drop(audience.follow());
+        let audience = audience();
+        drop(audience.follow(None).unwrap());
         for _ in 0..2 * QUEUE {
             audience.publish(Channel::Stdout, Bytes::from_static(b"x")).await;
         }
-        assert_eq!(text(audience.follow().held).len(), 2 * QUEUE);
+        assert_eq!(text(audience.follow(None).unwrap().held).len(), 2 * QUEUE);
+    }
+
+    #[tokio::test]
+    async fn a_follower_from_an_offset_hears_what_others_heard_before() {
+        let audience = audience();
+        let mut first = audience.follow(None).unwrap();
+        audience.publish(Channel::Stdout, Bytes::from_static(b"out")).await;
+        audience.publish(Channel::Stderr, Bytes::from_static(b"err")).await;
+        let mut second = audience.follow(Some(2)).unwrap();
+        assert_eq!((second.offset, text(second.held)), (2, b"terr".to_vec()));
+        audience.publish(Channel::Stdout, Bytes::from_static(b"later")).await;
+        for (queue, expected) in [(&mut first.queue, 0), (&mut second.queue, 6)] {
+            let Some(Event::Output { offset, .. }) = queue.recv().await else { panic!() };
+            assert_eq!(offset, Some(expected));
+        }
+        let ahead = audience.follow(Some(12)).unwrap_err();
+        assert!(ahead.to_string().contains("11 bytes so far"), "{ahead}");
+        assert_eq!(audience.follow(Some(11)).unwrap().offset, 11);
     }
 
     #[tokio::test]
     async fn after_the_end_the_queue_is_closed_and_the_ending_known() {
-        let audience = Audience::default();
-        let mut following = audience.follow();
+        let audience = audience();
+        let mut following = audience.follow(None).unwrap();
         audience.publish(Channel::Stdout, Bytes::from_static(b"last words")).await;
         let ending = Ending { exit: Exit::Code(0), exec_errno: None, expired: false };
         audience.finish(ending);
         assert!(matches!(following.queue.recv().await, Some(Event::Output { .. })));
         assert!(following.queue.recv().await.is_none());
-        assert!(audience.follow().queue.recv().await.is_none());
+        let mut late = audience.follow(Some(5)).unwrap();
+        assert_eq!(text(late.held), b"words");
+        assert!(late.queue.recv().await.is_none());
         assert_eq!(audience.ending(), Some(ending));
+    }
+
+    #[tokio::test]
+    async fn a_terminal_is_redrawn_and_what_it_takes_is_given_back() {
+        let budget = Arc::new(Budget::default());
+        let size = Size { columns: 20, rows: 4 };
+        let audience = Audience::new(Arc::clone(&budget), Some(size));
+        let old = Bytes::from_static(b"gone\x1b[2J\x1b[H\x1b[31mred");
+        audience.publish(Channel::Terminal, old).await;
+        let shown = String::from_utf8(text(audience.follow(None).unwrap().held)).unwrap();
+        assert!(shown.contains("\x1b[0;31mred") && !shown.contains("gone"), "{shown:?}");
+        drop(audience);
+        assert!(format!("{budget:?}").contains("held: 0"), "{budget:?}");
     }
 }

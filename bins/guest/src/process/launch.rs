@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 
+use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
@@ -11,6 +12,7 @@ use tokio::net::UnixDatagram;
 use tokio::net::unix::pipe;
 use tokio::sync::Semaphore;
 
+use super::terminal::{Opened, Size, Terminal};
 use crate::keeper::{Order, Report};
 use crate::spawner::{Command, Request};
 
@@ -30,11 +32,25 @@ pub(crate) struct Spawner {
 pub(super) struct Launched {
     pub(super) pid: u32,
     pub(super) control: Control,
-    pub(super) stdin: Option<pipe::Sender>,
-    pub(super) stdout: pipe::Receiver,
-    pub(super) stderr: pipe::Receiver,
+    pub(super) ends: Ends,
     /// The program could not be executed, as far as is known yet.
     pub(super) exec_errno: Option<i32>,
+}
+
+/// What a process is given for its input and output.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Pipes. Without an open standard input it reads from `/dev/null`.
+    Pipes { stdin: bool },
+    /// A terminal.
+    Terminal(Size),
+}
+
+/// The guest's ends of it.
+#[derive(Debug)]
+pub(super) enum Ends {
+    Pipes { stdin: Option<pipe::Sender>, stdout: pipe::Receiver, stderr: pipe::Receiver },
+    Terminal { size: Size, opened: Opened },
 }
 
 impl Spawner {
@@ -55,26 +71,22 @@ impl Spawner {
         }
     }
 
-    /// Starts a command. Without an open standard input it reads from `/dev/null`.
-    pub(super) async fn launch(&self, command: &Command, stdin: bool) -> io::Result<Launched> {
+    /// Starts a command.
+    pub(super) async fn launch(&self, command: &Command, wish: Wish) -> io::Result<Launched> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
         let body = command.to_file()?;
-        let (child_stdin, stdin) = if stdin {
-            let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
-            (reader, Some(pipe::Sender::from_owned_fd_unchecked(nonblocking(writer)?)?))
-        } else {
-            (File::open("/dev/null")?.into(), None)
+        let (ends, [child_stdin, child_stdout, child_stderr]) = match wish {
+            Wish::Pipes { stdin } => pipes(stdin)?,
+            Wish::Terminal(size) => terminal(size, command.uid)?,
         };
-        let (stdout, child_stdout) = output_pipe()?;
-        let (stderr, child_stderr) = output_pipe()?;
         let (control, keepers) =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
         let control = Control::new(control)?;
-        let ends =
+        let child =
             [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd(), keepers.as_fd()];
         self.socket
-            .async_io(Interest::WRITABLE, || Request::send(&self.socket, &body, ends))
+            .async_io(Interest::WRITABLE, || Request::send(&self.socket, &body, child))
             .await?;
         drop((body, child_stdin, child_stdout, child_stderr, keepers));
 
@@ -83,7 +95,7 @@ impl Spawner {
             match control.report().await? {
                 Some(Report::Started { pid }) => {
                     let pid = u32::try_from(pid).map_err(io::Error::other)?;
-                    return Ok(Launched { pid, control, stdin, stdout, stderr, exec_errno });
+                    return Ok(Launched { pid, control, ends, exec_errno });
                 }
                 Some(Report::NotExecuted { errno }) => exec_errno = Some(errno),
                 Some(Report::Failed { errno }) => {
@@ -127,6 +139,27 @@ impl Control {
 /// type; that for datagrams differs in nothing but the calls to connect, which are not made.
 fn watched(socket: OwnedFd) -> io::Result<UnixDatagram> {
     UnixDatagram::from_std(nonblocking(socket)?.into())
+}
+
+/// Pipes: our ends, and the three of the child.
+fn pipes(stdin: bool) -> io::Result<(Ends, [OwnedFd; 3])> {
+    let (child_stdin, stdin) = if stdin {
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        (reader, Some(pipe::Sender::from_owned_fd_unchecked(nonblocking(writer)?)?))
+    } else {
+        (File::open("/dev/null")?.into(), None)
+    };
+    let (stdout, child_stdout) = output_pipe()?;
+    let (stderr, child_stderr) = output_pipe()?;
+    Ok((Ends::Pipes { stdin, stdout, stderr }, [child_stdin, child_stdout, child_stderr]))
+}
+
+/// A terminal: our end, and three times the child's.
+fn terminal(size: Size, uid: u32) -> io::Result<(Ends, [OwnedFd; 3])> {
+    let opened = Terminal::open(size, uid)?;
+    let child = || fcntl_dupfd_cloexec(&opened.commands, 0);
+    let child = [child()?, child()?, child()?];
+    Ok((Ends::Terminal { size, opened }, child))
 }
 
 /// A pipe: our end, which does not block, and the child's, which does.

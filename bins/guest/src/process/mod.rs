@@ -1,8 +1,9 @@
 //! Processes: the service that starts, follows and ends them.
 //!
 //! A command goes through [`prepare`] (who, where, with what) and [`launch`] (the spawner) and is
-//! then a [`running`] process with an [`audience`]. This file only translates between the
-//! protocol and those. Terminals are not here yet.
+//! then a [`running`] process with an [`audience`], which keeps the last of its output in a
+//! [`transcript`]. One with a [`terminal`] has a [`screen`] too. This file only translates between
+//! the protocol and those.
 
 mod audience;
 mod ending;
@@ -10,14 +11,17 @@ mod event;
 mod launch;
 mod prepare;
 mod running;
+mod screen;
 mod stream;
 mod table;
+mod terminal;
+mod transcript;
 
 use std::io;
 use std::sync::Arc;
 
 use connectrpc::{
-    ConnectError, Encodable, InboundStream, RequestContext, Response, ServiceRequest,
+    ConnectError, Encodable, ErrorCode, InboundStream, RequestContext, Response, ServiceRequest,
     ServiceResult, ServiceStream,
 };
 use futures::StreamExt as _;
@@ -26,7 +30,7 @@ use guest_proto::process::__buffa::oneof::process_selector::Selector as Selector
 use guest_proto::process::__buffa::oneof::stream_input_request::Event as InputEvent;
 use guest_proto::process::{
     CloseStdinRequest, CloseStdinResponse, ConnectRequest, ConnectResponse, ListRequest,
-    ListResponse, Process as ProcessService, ProcessInfo, ProcessInput, ProcessSelector,
+    ListResponse, PTY, Process as ProcessService, ProcessInfo, ProcessInput, ProcessSelector,
     SendInputRequest, SendInputResponse, SendSignalRequest, SendSignalResponse, Signal,
     StartRequest, StartResponse, StreamInputRequest, StreamInputResponse, UpdateRequest,
     UpdateResponse,
@@ -36,9 +40,11 @@ pub(crate) use launch::Spawner;
 pub(crate) use table::Table;
 
 use crate::state::State;
+use launch::Wish;
 use running::Process;
 use stream::Until;
 use table::Selector;
+use terminal::Size;
 
 /// The service `process.Process`.
 #[derive(Debug)]
@@ -102,9 +108,11 @@ impl ProcessService for Processes {
         context: RequestContext,
         request: ServiceRequest<'_, ConnectRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<ConnectResponse> + Send + use<>>> {
-        let process = self.find(request.to_owned_message().process.as_option())?;
+        let request = request.to_owned_message();
+        let process = self.find(request.process.as_option())?;
         let until = Until::Deadline(context.deadline());
-        Response::ok(stream::follow(process, until, context.headers()))
+        let events = stream::follow(process, request.from, until, context.headers());
+        Response::ok(events.map_err(|ahead| ConnectError::invalid_argument(ahead.to_string()))?)
     }
 
     async fn start(
@@ -113,23 +121,28 @@ impl ProcessService for Processes {
         request: ServiceRequest<'_, StartRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<StartResponse> + Send + use<>>> {
         let request = request.to_owned_message();
-        if request.pty.is_set() {
-            return Err(no_terminals());
-        }
+        let wish = match request.pty.as_option() {
+            Some(terminal) => Wish::Terminal(size(terminal)),
+            None => Wish::Pipes { stdin: request.stdin.unwrap_or(true) },
+        };
         let Some(config) = request.process.into_option() else {
             return Err(ConnectError::invalid_argument("no process is described"));
         };
         let defaults = self.state.defaults().clone();
-        let command = prepare::command(&config, context.headers(), &defaults)?;
+        let terminal = matches!(wish, Wish::Terminal(_));
+        let command = prepare::command(&config, context.headers(), &defaults, terminal)?;
         let state = Arc::clone(&self.state);
         let deadline = context.deadline();
         // A task of its own: when the client goes away at this moment, the process is still
         // either not started or known.
         let started = crate::spawn(async move {
-            let launched = state.spawner.launch(&command, request.stdin.unwrap_or(true)).await?;
-            let (process, watch) = Process::adopt(launched, config, request.tag);
+            let launched = state.spawner.launch(&command, wish).await?;
+            let budget = &state.processes.budget;
+            let (process, watch) = Process::adopt(launched, config, request.tag, budget);
             state.processes.add(Arc::clone(&process));
-            let events = stream::follow(Arc::clone(&process), Until::Ended, context.headers());
+            let from_the_start = Some(0);
+            let events = stream::follow(process, from_the_start, Until::Ended, context.headers())
+                .map_err(io::Error::other)?;
             crate::spawn(async move { watch.run(deadline, &state.processes).await });
             io::Result::Ok(events)
         });
@@ -140,9 +153,16 @@ impl ProcessService for Processes {
     async fn update(
         &self,
         _context: RequestContext,
-        _request: ServiceRequest<'_, UpdateRequest>,
+        request: ServiceRequest<'_, UpdateRequest>,
     ) -> ServiceResult<UpdateResponse> {
-        Err(no_terminals())
+        let request = request.to_owned_message();
+        let process = self.find_running(request.process.as_option())?;
+        if let Some(terminal) = request.pty.as_option() {
+            process.resize(size(terminal)).map_err(|error| {
+                ConnectError::internal(format!("cannot resize the terminal: {error}"))
+            })?;
+        }
+        Response::ok(UpdateResponse::default())
     }
 
     async fn stream_input(
@@ -206,6 +226,10 @@ impl ProcessService for Processes {
         request: ServiceRequest<'_, CloseStdinRequest>,
     ) -> ServiceResult<CloseStdinResponse> {
         let process = self.find_running(request.to_owned_message().process.as_option())?;
+        if process.has_terminal() {
+            let problem = "a terminal has no standard input to close; type the end of file instead";
+            return Err(ConnectError::new(ErrorCode::Unknown, problem));
+        }
         process.close_stdin().await;
         Response::ok(CloseStdinResponse::default())
     }
@@ -214,16 +238,23 @@ impl ProcessService for Processes {
 /// Gives input to a process and waits until it is taken.
 async fn feed(process: &Process, input: Option<ProcessInput>) -> Result<(), ConnectError> {
     match input.and_then(|input| input.input) {
+        Some(Input::Stdin(_)) if process.has_terminal() => {
+            Err(ConnectError::internal("the process has a terminal and no standard input"))
+        }
         Some(Input::Stdin(bytes)) => process.write(&bytes).await.map_err(|error| {
             ConnectError::internal(format!("cannot write to standard input: {error}"))
         }),
-        Some(Input::Pty(_)) => Err(ConnectError::internal("the process has no terminal")),
+        Some(Input::Pty(bytes)) => process.type_in(&bytes).await.map_err(|error| {
+            ConnectError::internal(format!("cannot type into the terminal: {error}"))
+        }),
         None => Err(ConnectError::invalid_argument("no input is given")),
     }
 }
 
-fn no_terminals() -> ConnectError {
-    ConnectError::unimplemented("terminals come with a later version")
+/// The size that is asked for, as far as it makes sense.
+fn size(terminal: &PTY) -> Size {
+    let asked = terminal.size.as_option();
+    Size::bounded(asked.map_or(0, |size| size.cols), asked.map_or(0, |size| size.rows))
 }
 
 fn not_started(error: &io::Error) -> ConnectError {

@@ -23,6 +23,7 @@ pub(super) fn command(
     config: &ProcessConfig,
     headers: &HeaderMap,
     defaults: &Defaults,
+    terminal: bool,
 ) -> Result<Command, ConnectError> {
     let name = users::named_in(headers).unwrap_or_else(|| defaults.user.clone());
     let user = users::require(&name).map_err(ConnectError::unauthenticated)?;
@@ -36,12 +37,13 @@ pub(super) fn command(
         .collect::<Result<_, _>>()?;
     Ok(Command {
         arguments,
-        environment: environment(config, &user, defaults)?,
+        environment: environment(config, &user, defaults, terminal)?,
         workdir: c_string("the working folder", workdir.as_os_str().as_bytes().to_vec())?,
         uid: user.uid,
         gid: user.gid,
         groups: user.groups,
         oom_score_adjustment: OOM_SCORE_ADJUSTMENT,
+        terminal,
     })
 }
 
@@ -63,6 +65,7 @@ fn environment(
     config: &ProcessConfig,
     user: &User,
     defaults: &Defaults,
+    terminal: bool,
 ) -> Result<Vec<CString>, ConnectError> {
     let home = user.home.to_string_lossy();
     let path = format!("{home}/.local/bin:{SYSTEM_PATH}");
@@ -72,6 +75,9 @@ fn environment(
         ("USER", &user.name),
         ("LOGNAME", &user.name),
     ]);
+    if terminal {
+        variables.insert("TERM", "xterm-256color");
+    }
     variables
         .extend(defaults.environment.iter().map(|(name, value)| (name.as_str(), value.as_str())));
     variables.extend(config.envs.iter().map(|(name, value)| (name.as_str(), value.as_str())));
@@ -110,7 +116,7 @@ mod tests {
     }
 
     fn refusal(config: &ProcessConfig, headers: &HeaderMap) -> String {
-        let error = command(config, headers, &Defaults::default()).unwrap_err();
+        let error = command(config, headers, &Defaults::default(), false).unwrap_err();
         format!("{}: {}", error.code.as_str(), error.message.unwrap_or_default())
     }
 
@@ -160,7 +166,7 @@ mod tests {
         defaults.environment.insert("B".to_owned(), "default".to_owned());
         let mut config = config("true");
         config.envs.insert("B".to_owned(), "request".to_owned());
-        let command = command(&config, &as_root(), &defaults).unwrap();
+        let command = command(&config, &as_root(), &defaults, false).unwrap();
         let expected = [
             "A=default".to_owned(),
             "B=request".to_owned(),
@@ -172,5 +178,21 @@ mod tests {
         let environment: Vec<_> =
             command.environment.iter().map(|pair| pair.to_str().unwrap()).collect();
         assert_eq!(environment, expected);
+    }
+
+    #[test]
+    fn a_terminal_has_a_kind_unless_one_is_named() {
+        let kind = |config: &ProcessConfig| {
+            let command = command(config, &as_root(), &Defaults::default(), true).unwrap();
+            let mut kinds = command
+                .environment
+                .into_iter()
+                .filter_map(|pair| pair.to_str().unwrap().strip_prefix("TERM=").map(str::to_owned));
+            (kinds.next(), kinds.next())
+        };
+        assert_eq!(kind(&config("true")), (Some("xterm-256color".to_owned()), None));
+        let mut config = config("true");
+        config.envs.insert("TERM".to_owned(), "dumb".to_owned());
+        assert_eq!(kind(&config), (Some("dumb".to_owned()), None));
     }
 }

@@ -1,6 +1,6 @@
 //! One process from its start until it is forgotten.
 //!
-//! Two tasks read its pipes and one watches over it. They belong to the process and not to the
+//! Two tasks read its pipes, or one its terminal, and one watches over it. They belong to the process and not to the
 //! request that started it, so a client that goes away ends nothing.
 //!
 //! ```text
@@ -11,35 +11,47 @@
 //!
 //! Between the command's end and the end of its pipes may lie a long time, when children that it
 //! left behind still hold them. Nobody waits for those after a deadline or a signal that was
-//! meant to end it.
+//! meant to end it, nor where there is a terminal: that hangs up with its command, and children
+//! which held it are told so by the kernel.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use bytes::buf::Limit;
 use bytes::{BufMut as _, BytesMut};
 use guest_proto::process::ProcessConfig;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
-use tokio::time::{sleep_until, timeout};
+use tokio::time::{sleep, sleep_until, timeout};
 
 use super::audience::Audience;
 use super::ending::{Ending, Exit};
 use super::event::Channel;
-use super::launch::{Control, Launched};
+use super::launch::{Control, Ends, Launched};
 use super::table::Table;
+use super::terminal::{Opened, Size, Terminal};
+use super::transcript::Budget;
 use crate::keeper::{Order, Report};
 
 /// The largest piece of output that is sent at once.
 const CHUNK: usize = 32 << 10;
+
+/// The same for a terminal.
+const TERMINAL_CHUNK: usize = 16 << 10;
 
 /// The size of a pipe through which much output flows. The kernel's own default is 64 KiB.
 const LARGE_PIPE: usize = 1 << 20;
 
 /// How long a deadline waits for the last of a killed tree to be gone.
 const PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long after the end of a command its terminal is still read, when others hold it too: the
+/// last of what the command wrote may be on its way.
+const HANG_UP: Duration = Duration::from_millis(100);
 
 /// A process that the guest started.
 #[derive(Debug)]
@@ -50,6 +62,9 @@ pub(crate) struct Process {
     /// As it was asked for. Emptied at the end: nobody asks for it any more, and it may be large.
     config: Mutex<ProcessConfig>,
     stdin: tokio::sync::Mutex<Option<pipe::Sender>>,
+    /// None when the process is over, or has pipes.
+    terminal: Mutex<Option<Arc<Terminal>>>,
+    has_terminal: bool,
     /// None when the process is over.
     control: Mutex<Option<Arc<Control>>>,
     /// Set when nobody shall wait for the pipes of a command that has ended.
@@ -62,19 +77,32 @@ impl Process {
         launched: Launched,
         config: ProcessConfig,
         tag: Option<String>,
+        budget: &Arc<Budget>,
     ) -> (Arc<Self>, Watch) {
-        let Launched { pid, control, stdin, stdout, stderr, exec_errno } = launched;
+        let Launched { pid, control, ends, exec_errno } = launched;
         let control = Arc::new(control);
+        let (stdin, terminal, size, outputs, held) = match ends {
+            Ends::Pipes { stdin, stdout, stderr } => {
+                let outputs = vec![(Channel::Stdout, stdout), (Channel::Stderr, stderr)];
+                (stdin, None, None, outputs, None)
+            }
+            Ends::Terminal { size, opened: Opened { terminal, reader, commands } } => {
+                let outputs = vec![(Channel::Terminal, reader)];
+                (None, Some(Arc::new(terminal)), Some(size), outputs, Some(commands))
+            }
+        };
         let process = Arc::new(Self {
             pid,
             tag,
-            audience: Audience::default(),
+            audience: Audience::new(Arc::clone(budget), size),
             config: Mutex::new(config),
             stdin: tokio::sync::Mutex::new(stdin),
+            has_terminal: terminal.is_some(),
+            terminal: Mutex::new(terminal),
             control: Mutex::new(Some(Arc::clone(&control))),
             impatient: watch::Sender::new(false),
         });
-        let watch = Watch { process: Arc::clone(&process), control, stdout, stderr, exec_errno };
+        let watch = Watch { process: Arc::clone(&process), control, outputs, held, exec_errno };
         (process, watch)
     }
 
@@ -95,6 +123,33 @@ impl Process {
     /// Ends standard input, after what is being written. Does nothing the second time.
     pub(super) async fn close_stdin(&self) {
         self.stdin.lock().await.take();
+    }
+
+    /// Whether it has, or had, a terminal instead of pipes.
+    pub(super) fn has_terminal(&self) -> bool {
+        self.has_terminal
+    }
+
+    /// Types into the terminal, waiting until there is room.
+    ///
+    /// Not cancellation-safe: part of it may have been typed.
+    pub(super) async fn type_in(&self, bytes: &[u8]) -> io::Result<()> {
+        self.terminal()?.write(bytes).await
+    }
+
+    /// Changes the size of the terminal.
+    pub(super) fn resize(&self, size: Size) -> io::Result<()> {
+        self.terminal()?.resize(size)?;
+        self.audience.resize(size);
+        Ok(())
+    }
+
+    fn terminal(&self) -> io::Result<Arc<Terminal>> {
+        let terminal = self.terminal.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        terminal.ok_or_else(|| {
+            let problem = if self.has_terminal { "is closed" } else { "is not there" };
+            io::Error::new(io::ErrorKind::BrokenPipe, format!("its terminal {problem}"))
+        })
     }
 
     /// Kills the command and everything below it.
@@ -126,6 +181,10 @@ impl Process {
         if let Ok(mut stdin) = self.stdin.try_lock() {
             stdin.take();
         }
+        if let Some(terminal) = self.terminal.lock().unwrap_or_else(PoisonError::into_inner).take()
+        {
+            terminal.close();
+        }
         self.audience.finish(ending);
     }
 }
@@ -135,20 +194,23 @@ impl Process {
 pub(super) struct Watch {
     process: Arc<Process>,
     control: Arc<Control>,
-    stdout: pipe::Receiver,
-    stderr: pipe::Receiver,
+    outputs: Vec<(Channel, pipe::Receiver)>,
+    /// The command's end of a terminal.
+    held: Option<OwnedFd>,
     exec_errno: Option<i32>,
 }
 
 impl Watch {
     /// Sees the process through to its end.
     pub(super) async fn run(self, deadline: Option<Instant>, table: &Table) {
-        let Self { process, control, stdout, stderr, mut exec_errno } = self;
+        let Self { process, control, outputs, held, mut exec_errno } = self;
         let (hurry, hurried) = watch::channel(false);
-        let pumps =
-            [(Channel::Stdout, stdout), (Channel::Stderr, stderr)].map(|(channel, pipe)| {
+        let pumps: Vec<_> = outputs
+            .into_iter()
+            .map(|(channel, pipe)| {
                 crate::spawn(pump(Arc::clone(&process), channel, pipe, hurried.clone()))
-            });
+            })
+            .collect();
         let pumped = async {
             for pump in pumps {
                 // A pump has no reason to fail, and if it did its output would be over.
@@ -176,9 +238,15 @@ impl Watch {
             }
         };
         let mut impatient = process.impatient.subscribe();
+        let lingers = held.is_some();
+        drop(held);
         tokio::select! {
             () = &mut pumped => {}
             () = set(&mut impatient) => {
+                hurry.send_replace(true);
+                pumped.await;
+            }
+            () = sleep(HANG_UP), if lingers => {
                 hurry.send_replace(true);
                 pumped.await;
             }
@@ -213,6 +281,25 @@ async fn expire(deadline: Option<Instant>) {
     }
 }
 
+/// Reads what is there, or waits for it.
+async fn read(
+    pipe: &mut pipe::Receiver,
+    channel: Channel,
+    space: &mut Limit<&mut BytesMut>,
+) -> io::Result<usize> {
+    if channel != Channel::Terminal {
+        return pipe.read_buf(space).await;
+    }
+    // A short read from a pipe means that it is empty now, and the runtime counts on it. From a
+    // terminal it means nothing.
+    loop {
+        match pipe.try_read_buf(space) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => pipe.readable().await?,
+            other => return other,
+        }
+    }
+}
+
 /// Carries output from a pipe to the audience, until the pipe ends or there is a hurry.
 async fn pump(
     process: Arc<Process>,
@@ -225,12 +312,14 @@ async fn pump(
     loop {
         // Small pieces share a buffer, large ones get their own: nothing is copied either way.
         buffer.reserve(CHUNK);
-        let mut space = (&mut buffer).limit(CHUNK);
+        let most = if channel == Channel::Terminal { TERMINAL_CHUNK } else { CHUNK };
+        let mut space = (&mut buffer).limit(most);
         let read = tokio::select! {
             biased;
-            read = pipe.read_buf(&mut space) => read,
+            read = read(&mut pipe, channel, &mut space) => read,
             () = set(&mut hurried) => break,
         };
+        // The end of a terminal is an error.
         let Ok(length @ 1..) = read else { return };
         process.audience.publish(channel, buffer.split().freeze()).await;
         if length == CHUNK && !large {

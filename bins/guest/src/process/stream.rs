@@ -8,7 +8,7 @@ use futures::stream;
 use http::HeaderMap;
 use tokio::time::timeout;
 
-use super::audience::Following;
+use super::audience::{Ahead, Following};
 use super::event::Event;
 use super::running::Process;
 
@@ -24,24 +24,26 @@ pub(super) enum Until {
     Deadline(Option<Instant>),
 }
 
-/// Follows a process: its start, its output from now on, its end.
+/// Follows a process: its start, its output from an offset or from now on, its end.
 pub(super) fn follow(
     process: Arc<Process>,
+    from: Option<u64>,
     until: Until,
     headers: &HeaderMap,
-) -> ServiceStream<Event> {
+) -> Result<ServiceStream<Event>, Ahead> {
+    let following = process.audience.follow(from)?;
     let follower = Follower {
-        start: Some(Event::Start { pid: process.pid }),
-        following: process.audience.follow(),
+        start: Some(Event::Start { pid: process.pid, offset: following.offset }),
+        following,
         process,
         until,
         keepalive: keepalive(headers),
         over: false,
     };
-    Box::pin(stream::unfold(follower, |mut follower| async move {
+    Ok(Box::pin(stream::unfold(follower, |mut follower| async move {
         let event = follower.next().await?;
         Some((event, follower))
-    }))
+    })))
 }
 
 struct Follower {

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::running::Process;
+use super::transcript::Budget;
 
 /// How long the end of a process can be asked for.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -16,6 +17,8 @@ const MOST_ENDED: usize = 1024;
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     inner: Mutex<Inner>,
+    /// What is kept of the output of all of them.
+    pub(super) budget: Arc<Budget>,
 }
 
 #[derive(Debug, Default)]
@@ -38,9 +41,17 @@ impl Table {
         self.lock().by_pid.insert(process.pid, process);
     }
 
-    /// Notes that a process is over, and forgets it after a while.
+    /// Notes that a process is over, and forgets it after a while; its output sooner, when too
+    /// much is kept of all of them.
     pub(super) fn ended(&self, process: Arc<Process>) {
-        self.lock().ended.push_back((Instant::now(), process));
+        let mut inner = self.lock();
+        inner.ended.push_back((Instant::now(), process));
+        for (_, process) in &inner.ended {
+            if !self.budget.is_crowded() {
+                break;
+            }
+            process.audience.forget();
+        }
     }
 
     /// Finds a process. Where several have the same tag, one that runs is preferred.

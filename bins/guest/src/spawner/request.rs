@@ -34,6 +34,8 @@ pub(crate) struct Command {
     pub(crate) groups: Vec<u32>,
     /// How gladly the kernel kills it when memory runs out.
     pub(crate) oom_score_adjustment: i32,
+    /// Its standard input is a terminal, which is to be its own.
+    pub(crate) terminal: bool,
 }
 
 /// A command with its descriptors.
@@ -125,6 +127,7 @@ mod tests {
             gid: 2,
             groups: vec![2, 3],
             oom_score_adjustment: 500,
+            terminal: true,
         };
         let null = File::open("/dev/null").unwrap();
         let body = command.to_file().unwrap();

@@ -66,7 +66,7 @@ impl Guest {
     /// A call with a stream of events.
     pub(crate) fn stream(&self, method: &str, headers: &[(&str, &str)], message: &Value) -> Events {
         let body = envelope(message);
-        Events(self.post(method, "application/connect+json", headers, &body))
+        Events { answer: self.post(method, "application/connect+json", headers, &body), next: None }
     }
 
     /// Runs a shell command as root, without standard input, to its end.
@@ -137,7 +137,7 @@ pub(crate) fn envelope(message: &Value) -> Vec<u8> {
 /// The head of an answer, and its body to be read.
 struct Answer {
     status: u16,
-    body: Box<dyn Read>,
+    body: Box<dyn Read + Send>,
 }
 
 impl Answer {
@@ -155,7 +155,7 @@ impl Answer {
             }
             chunked |= line.to_ascii_lowercase().starts_with("transfer-encoding: chunked");
         }
-        let body: Box<dyn Read> =
+        let body: Box<dyn Read + Send> =
             if chunked { Box::new(Chunked { reader, left: 0 }) } else { Box::new(reader) };
         Self { status, body }
     }
@@ -187,7 +187,11 @@ impl Read for Chunked {
 }
 
 /// The events of a process, as they come.
-pub(crate) struct Events(Answer);
+pub(crate) struct Events {
+    answer: Answer,
+    /// Where in the process's output the next piece begins, as far as was told.
+    pub(crate) next: Option<u64>,
+}
 
 /// One of them.
 #[derive(Debug, Clone, PartialEq)]
@@ -195,6 +199,10 @@ pub(crate) enum Event {
     Start(u64),
     Stdout(Vec<u8>),
     Stderr(Vec<u8>),
+    Terminal(Vec<u8>),
+    /// A screen that is drawn anew.
+    Screen(Vec<u8>),
+    Dropped(u64, u64),
     KeepAlive,
     End(Value),
     /// The end of the stream, with an error or null.
@@ -205,22 +213,47 @@ impl Events {
     /// The next event; panics when the stream broke off.
     pub(crate) fn next(&mut self) -> Event {
         let mut head = [0; 5];
-        self.0.body.read_exact(&mut head).unwrap();
+        self.answer.body.read_exact(&mut head).unwrap();
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         let mut message = vec![0; length as usize];
-        self.0.body.read_exact(&mut message).unwrap();
+        self.answer.body.read_exact(&mut message).unwrap();
         let message: Value = serde_json::from_slice(&message).unwrap();
         if head[0] == 2 {
             return Event::Over(message["error"].clone());
         }
         let event = &message["event"];
-        let bytes = |value: &Value| STANDARD.decode(value.as_str().unwrap()).unwrap();
+        let number = |value: &Value| value.as_str().and_then(|text| text.parse::<u64>().ok());
+        let data = &event["data"];
+        let bytes = |channel: &str| STANDARD.decode(data[channel].as_str()?).ok();
         if let Some(pid) = event["start"]["pid"].as_u64() {
+            self.next = number(&event["start"]["offset"]);
+            assert!(self.next.is_some(), "a start without an offset");
             Event::Start(pid)
-        } else if event["data"]["stdout"].is_string() {
-            Event::Stdout(bytes(&event["data"]["stdout"]))
-        } else if event["data"]["stderr"].is_string() {
-            Event::Stderr(bytes(&event["data"]["stderr"]))
+        } else if event["dropped"].is_object() {
+            let edge = |name: &str| number(&event["dropped"][name]).unwrap_or(0);
+            let (from, to) = (edge("from"), edge("to"));
+            assert_eq!(self.next, Some(from));
+            self.next = Some(to);
+            Event::Dropped(from, to)
+        } else if data.is_object() {
+            let (event, length) = if let Some(bytes) = bytes("stdout") {
+                let length = bytes.len();
+                (Event::Stdout(bytes), length)
+            } else if let Some(bytes) = bytes("stderr") {
+                let length = bytes.len();
+                (Event::Stderr(bytes), length)
+            } else {
+                let bytes = bytes("pty").unwrap();
+                if data["offset"].is_null() {
+                    return Event::Screen(bytes);
+                }
+                let length = bytes.len();
+                (Event::Terminal(bytes), length)
+            };
+            // Whoever follows misses nothing and gets nothing twice, in every test.
+            assert_eq!(number(&data["offset"]), self.next);
+            self.next = self.next.map(|next| next + length as u64);
+            event
         } else if event["keepalive"].is_object() {
             Event::KeepAlive
         } else {
@@ -236,15 +269,16 @@ impl Events {
         }
     }
 
-    /// Reads on until standard output has held this text.
-    pub(crate) fn wait_for(&mut self, text: &str) {
+    /// Reads on until standard output or the terminal has held this text, and tells all of it.
+    pub(crate) fn wait_for(&mut self, text: &str) -> String {
         let mut seen = Vec::new();
         while !String::from_utf8_lossy(&seen).contains(text) {
             match self.next() {
-                Event::Stdout(bytes) => seen.extend(bytes),
+                Event::Stdout(bytes) | Event::Terminal(bytes) => seen.extend(bytes),
                 other => panic!("{other:?} came before {text:?}"),
             }
         }
+        String::from_utf8_lossy(&seen).into_owned()
     }
 
     /// Reads everything to the end.
@@ -255,6 +289,9 @@ impl Events {
                 Event::Start(pid) => finished.pid = pid,
                 Event::Stdout(bytes) => finished.stdout.extend(bytes),
                 Event::Stderr(bytes) => finished.stderr.extend(bytes),
+                Event::Terminal(bytes) => finished.terminal.extend(bytes),
+                Event::Screen(bytes) => finished.screen.extend(bytes),
+                Event::Dropped(from, to) => finished.dropped = Some((from, to)),
                 Event::KeepAlive => finished.keepalives += 1,
                 Event::End(end) => finished.end = end,
                 Event::Over(error) => {
@@ -272,6 +309,9 @@ pub(crate) struct Finished {
     pub(crate) pid: u64,
     pub(crate) stdout: Vec<u8>,
     pub(crate) stderr: Vec<u8>,
+    pub(crate) terminal: Vec<u8>,
+    pub(crate) screen: Vec<u8>,
+    pub(crate) dropped: Option<(u64, u64)>,
     pub(crate) keepalives: usize,
     pub(crate) end: Value,
     pub(crate) error: Value,
@@ -290,6 +330,19 @@ impl Finished {
     pub(crate) fn stderr(&self) -> &str {
         std::str::from_utf8(&self.stderr).unwrap()
     }
+
+    pub(crate) fn terminal(&self) -> &str {
+        std::str::from_utf8(&self.terminal).unwrap()
+    }
+}
+
+/// What `seq 1 LAST` prints.
+pub(crate) fn numbers(last: u32) -> String {
+    use std::fmt::Write as _;
+    (1..=last).fold(String::new(), |mut text, number| {
+        writeln!(text, "{number}").unwrap();
+        text
+    })
 }
 
 /// Whether a process is there and not a zombie.

@@ -109,6 +109,7 @@ impl Plan {
             user: arguments.user,
             stdin: true,
             timeout: Some(timeout),
+            ..StartOptions::default()
         };
         let spec = SandboxSpec {
             limits,

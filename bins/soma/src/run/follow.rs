@@ -125,7 +125,7 @@ async fn pass_all(running: &mut Running, console: &Console) -> Result<Ended, Out
             }
             Some(Event::Stderr(bytes)) => console.write(Stream::Stderr, bytes).await?,
             Some(Event::Ended(ended)) => return Ok(ended),
-            Some(Event::Started { .. }) => {}
+            Some(Event::Started { .. } | Event::Dropped { .. }) => {}
             None => return Err(no_start()),
         }
     }

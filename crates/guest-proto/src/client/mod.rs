@@ -13,6 +13,7 @@ mod error;
 mod filesystem;
 mod process;
 mod state;
+mod terminal;
 mod transfer;
 mod transport;
 
@@ -26,6 +27,7 @@ use http::Uri;
 pub use error::{BoxError, GuestError};
 pub use process::{Ended, Event, Running, StartOptions};
 pub use state::{Init, LimitsTold, Metrics};
+pub use terminal::{TerminalInput, TerminalSize};
 pub use transfer::Download;
 pub use transport::Dial;
 use transport::Transport;

@@ -9,12 +9,13 @@ use connectrpc::client::{CallOptions, ServerStream};
 use tokio::time::{Instant, timeout_at};
 
 use super::error::harmless;
+use super::terminal::TerminalSize;
 use super::transport::GuestBody;
 use super::{EVENT_LIMIT, GuestClient, GuestError, as_user, short};
 use crate::process::__buffa::oneof::{process_input, process_selector};
 use crate::process::__buffa::view::oneof::process_event as seen;
 use crate::process::{
-    CloseStdinRequest, ConnectRequest, ConnectResponseView, ListRequest, ProcessConfig,
+    CloseStdinRequest, ConnectRequest, ConnectResponseView, ListRequest, PTY, ProcessConfig,
     ProcessEventView, ProcessInfo, ProcessInput, ProcessSelector, SendInputRequest,
     SendSignalRequest, Signal, StartRequest, StartResponseView,
 };
@@ -40,6 +41,10 @@ pub struct StartOptions {
     pub stdin: bool,
     /// When the guest ends it and all below it; never when unset.
     pub timeout: Option<Duration>,
+    /// Gives it a terminal of this size instead of pipes.
+    pub terminal: Option<TerminalSize>,
+    /// A name by which it can be found beside its id.
+    pub tag: Option<String>,
 }
 
 impl fmt::Debug for StartOptions {
@@ -54,6 +59,8 @@ impl fmt::Debug for StartOptions {
             .field("user", &self.user)
             .field("stdin", &self.stdin)
             .field("timeout", &self.timeout)
+            .field("terminal", &self.terminal)
+            .field("tag", &self.tag)
             .finish()
     }
 }
@@ -70,8 +77,15 @@ pub enum Event {
     Stdout(Bytes),
     /// It wrote to its standard error.
     Stderr(Bytes),
-    /// It wrote to its terminal.
+    /// It wrote to its terminal, or its screen is drawn anew for somebody who connects.
     Terminal(Bytes),
+    /// Some of the output that was asked for by offset is no longer there.
+    Dropped {
+        /// The offset of the first byte that is missing.
+        from: u64,
+        /// The offset at which the output goes on.
+        to: u64,
+    },
     /// It ended. Always the last event.
     Ended(Ended),
 }
@@ -96,6 +110,7 @@ pub struct Ended {
 pub struct Running {
     stream: Stream,
     deadline: Option<Instant>,
+    offset: Option<u64>,
     ended: bool,
 }
 
@@ -120,7 +135,8 @@ impl Running {
                 })??,
             };
             match seen {
-                Step::Event(event) => {
+                Step::Event { event, offset } => {
+                    self.offset = offset.or(self.offset);
                     self.ended = matches!(event, Event::Ended(_));
                     return Ok(Some(event));
                 }
@@ -133,10 +149,20 @@ impl Running {
         }
         Ok(None)
     }
+
+    /// Where in the process's output the next event begins: what to give to
+    /// [`GuestClient::connect_from`] when this stream is lost. Unknown before the first event.
+    pub fn offset(&self) -> Option<u64> {
+        self.offset
+    }
 }
 
 enum Step {
-    Event(Event),
+    Event {
+        event: Event,
+        /// Where in the output the events after this one begin, if it says so.
+        offset: Option<u64>,
+    },
     /// A sign of life, or an event of a newer guest.
     Nothing,
     Over,
@@ -159,24 +185,39 @@ impl Stream {
 
 /// Reads an event without copying what the process wrote: it stays in the buffer it came in.
 fn read(event: &ProcessEventView<'_>, buffer: &Bytes) -> Step {
-    let event = match &event.event {
-        Some(seen::Event::Start(start)) => Event::Started { pid: start.pid },
-        Some(seen::Event::Data(data)) => match data.output {
-            Some(seen::data_event::Output::Stdout(bytes)) => Event::Stdout(buffer.slice_ref(bytes)),
-            Some(seen::data_event::Output::Stderr(bytes)) => Event::Stderr(buffer.slice_ref(bytes)),
-            Some(seen::data_event::Output::Pty(bytes)) => Event::Terminal(buffer.slice_ref(bytes)),
-            None => return Step::Nothing,
-        },
-        Some(seen::Event::End(end)) => Event::Ended(Ended {
-            code: end.exit_code,
-            signal: end.signal,
-            status: harmless(end.status),
-            error: end.error.map(harmless),
-            exec_errno: end.exec_errno,
-        }),
+    let (event, offset) = match &event.event {
+        Some(seen::Event::Start(start)) => (Event::Started { pid: start.pid }, start.offset),
+        Some(seen::Event::Data(data)) => {
+            let (event, length) = match data.output {
+                Some(seen::data_event::Output::Stdout(bytes)) => {
+                    (Event::Stdout(buffer.slice_ref(bytes)), bytes.len())
+                }
+                Some(seen::data_event::Output::Stderr(bytes)) => {
+                    (Event::Stderr(buffer.slice_ref(bytes)), bytes.len())
+                }
+                Some(seen::data_event::Output::Pty(bytes)) => {
+                    (Event::Terminal(buffer.slice_ref(bytes)), bytes.len())
+                }
+                None => return Step::Nothing,
+            };
+            (event, data.offset.and_then(|offset| offset.checked_add(length as u64)))
+        }
+        Some(seen::Event::Dropped(dropped)) => {
+            (Event::Dropped { from: dropped.from, to: dropped.to }, Some(dropped.to))
+        }
+        Some(seen::Event::End(end)) => {
+            let ended = Ended {
+                code: end.exit_code,
+                signal: end.signal,
+                status: harmless(end.status),
+                error: end.error.map(harmless),
+                exec_errno: end.exec_errno,
+            };
+            (Event::Ended(ended), None)
+        }
         Some(seen::Event::Keepalive(_)) | None => return Step::Nothing,
     };
-    Step::Event(event)
+    Step::Event { event, offset }
 }
 
 impl GuestClient {
@@ -199,20 +240,34 @@ impl GuestClient {
             }
             .into(),
             stdin: Some(options.stdin),
+            pty: options.terminal.map(PTY::from).into(),
+            tag: options.tag,
             ..Default::default()
         };
         let deadline =
             options.timeout.and_then(|timeout| Instant::now().checked_add(timeout + GRACE));
         let stream = self.processes.start_with_options(request, call).await?;
-        Ok(Running { stream: Stream::Started(stream), deadline, ended: false })
+        Ok(Running { stream: Stream::Started(stream), deadline, offset: None, ended: false })
     }
 
-    /// Follows a process that runs, or ended a short while ago, from now on.
+    /// Follows a process that runs, or ended a short while ago, from now on. For one with a
+    /// terminal, what its screen shows comes first.
     pub async fn connect(&self, pid: u32) -> Result<Running, GuestError> {
-        let request = ConnectRequest { process: select(pid).into(), ..Default::default() };
+        self.follow(pid, None).await
+    }
+
+    /// Follows a process that runs, or ended a short while ago, from an offset in its output on:
+    /// what is still there of it, then what comes. What is not is told by [`Event::Dropped`].
+    pub async fn connect_from(&self, pid: u32, offset: u64) -> Result<Running, GuestError> {
+        self.follow(pid, Some(offset)).await
+    }
+
+    async fn follow(&self, pid: u32, from: Option<u64>) -> Result<Running, GuestError> {
+        let request = ConnectRequest { process: select(pid).into(), from, ..Default::default() };
         let call = CallOptions::default().with_max_message_size(EVENT_LIMIT);
         let stream = self.processes.connect_with_options(request, call).await?;
-        Ok(Running { stream: Stream::Connected(stream), deadline: None, ended: false })
+        let stream = Stream::Connected(stream);
+        Ok(Running { stream, deadline: None, offset: None, ended: false })
     }
 
     /// Every process that was started through the guest and still runs.
@@ -225,7 +280,14 @@ impl GuestClient {
     ///
     /// Not cancellation-safe: a call that is given up may have fed some of the bytes.
     pub async fn send_input(&self, pid: u32, bytes: impl Into<Vec<u8>>) -> Result<(), GuestError> {
-        let input = process_input::Input::Stdin(bytes.into());
+        self.feed(pid, process_input::Input::Stdin(bytes.into())).await
+    }
+
+    pub(super) async fn feed(
+        &self,
+        pid: u32,
+        input: process_input::Input,
+    ) -> Result<(), GuestError> {
         let input = ProcessInput { input: Some(input), ..Default::default() };
         let request = SendInputRequest {
             process: select(pid).into(),
@@ -255,6 +317,6 @@ impl GuestClient {
     }
 }
 
-fn select(pid: u32) -> ProcessSelector {
+pub(super) fn select(pid: u32) -> ProcessSelector {
     ProcessSelector { selector: Some(process_selector::Selector::Pid(pid)), ..Default::default() }
 }

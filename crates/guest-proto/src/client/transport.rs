@@ -69,6 +69,11 @@ impl Transport {
         Self { shared: Arc::new(shared) }
     }
 
+    /// Runs a task that belongs to a call and ends with it.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.shared.connections.spawn(task);
+    }
+
     pub(super) fn close_idle(&self) {
         self.shared.idle().clear();
     }
