@@ -3,6 +3,7 @@
 //! - `conformance`: the promises of `Provider`, on every provider;
 //! - `doctor`: `soma doctor` on machines made to lack things;
 //! - `engine`: the engine found again, killed, doubled;
+//! - `files`: folders watched and tokens shown through the client, in a real sandbox;
 //! - `hibernate`: a sandbox dumped and restored with CRIU;
 //! - `isolation`: what a sandbox can see and do, from inside;
 //! - `layering`: which crate may use which;
@@ -16,6 +17,7 @@
 mod conformance;
 mod doctor;
 mod engine;
+mod files;
 mod hibernate;
 mod isolation;
 mod layering;

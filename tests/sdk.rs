@@ -31,7 +31,15 @@ async fn the_official_e2b_sdk_drives_our_guest() {
     let said = String::from_utf8_lossy(&output.stdout);
     assert_eq!(
         said,
-        "commands held\nbackground held\nterminals held\nfiles held\n",
+        "commands held
+background held
+terminals held
+files held
+watching held
+\
+         transfers held
+secured held
+",
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );

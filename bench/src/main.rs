@@ -16,6 +16,7 @@ mod command_line;
 mod contest;
 mod docker;
 mod engine;
+mod files;
 mod home;
 mod output;
 mod samples;
@@ -50,6 +51,7 @@ fn run() -> anyhow::Result<()> {
     command_line::whole_run(&settings)?;
     engine::exec(&settings);
     command_line::a_gigabyte(&settings)?;
+    files::print(&settings);
     budget::print(&settings);
     Ok(())
 }

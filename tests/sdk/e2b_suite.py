@@ -7,7 +7,10 @@ goes into a network namespace of its own, and carries connections to that port i
 sandbox, as the gateway will. Run it with the SDK's interpreter, as root.
 """
 
+import asyncio
 import ctypes
+import http.client
+import json
 import os
 import socket
 import subprocess
@@ -170,6 +173,129 @@ def terminals(sandbox):
         pass
 
 
+def watching(sandbox):
+    from e2b import FilesystemEventType as Kind
+    from e2b import NotFoundException
+
+    sandbox.files.make_dir("watched")
+    handle = sandbox.files.watch_dir("watched", recursive=True, include_entry=True)
+    sandbox.files.write("watched/new.txt", "text")
+    events = handle.get_new_events()
+    assert [(event.name, event.type) for event in events] == [
+        ("new.txt", Kind.CREATE),
+        ("new.txt", Kind.CHMOD),
+        ("new.txt", Kind.WRITE),
+    ], events
+    assert {event.entry.path for event in events} == {"/home/user/watched/new.txt"}
+    sandbox.files.make_dir("watched/nested")
+    sandbox.files.write("watched/nested/new.txt", "text")
+    seen = {(event.name, event.type) for event in handle.get_new_events()}
+    assert {("nested", Kind.CREATE), ("nested/new.txt", Kind.WRITE)} <= seen, seen
+    sandbox.files.rename("watched/new.txt", "watched/other")
+    sandbox.files.remove("watched/other")
+    assert [(event.name, event.type) for event in handle.get_new_events()] == [
+        ("new.txt", Kind.RENAME),
+        ("other", Kind.CREATE),
+        ("other", Kind.REMOVE),
+    ]
+    handle.stop()
+    try:
+        sandbox.files.watch_dir("not there")
+        raise AssertionError("a folder that is not there is watched")
+    except NotFoundException:
+        pass
+    asyncio.run(streamed())
+
+
+async def streamed():
+    from e2b import AsyncSandbox
+    from e2b import FilesystemEventType as Kind
+
+    sandbox = await AsyncSandbox.create()
+    await sandbox.files.make_dir("streamed")
+    events = asyncio.Queue()
+    handle = await sandbox.files.watch_dir("streamed", events.put_nowait, recursive=True)
+    await sandbox.files.write("streamed/new.txt", "text")
+    for kind in (Kind.CREATE, Kind.CHMOD, Kind.WRITE):
+        event = await asyncio.wait_for(events.get(), 10)
+        assert (event.name, event.type) == ("new.txt", kind), event
+    await sandbox.files.make_dir("streamed/nested")
+    await sandbox.files.write("streamed/nested/new.txt", "text")
+    while True:
+        event = await asyncio.wait_for(events.get(), 10)
+        if (event.name, event.type) == ("nested/new.txt", Kind.WRITE):
+            break
+    await handle.stop()
+
+
+def transfers(sandbox):
+    text = "".join(str(number) for number in range(100_000))
+    sandbox.files.write("compressed", text, gzip=True)
+    assert sandbox.files.read("compressed") == text
+    assert sandbox.files.read("compressed", gzip=True) == text
+    written = sandbox.files.write("described", "text", metadata={"Author": "me", "kind": "a b"})
+    assert written.metadata == {"author": "me", "kind": "a b"}, written
+    assert sandbox.files.get_info("described").metadata == {"author": "me", "kind": "a b"}
+    sandbox.files.write("described", "text", metadata={"other": "1"})
+    assert sandbox.files.get_info("described").metadata == {"other": "1"}
+    assert not sandbox.files.write("described", "text").metadata
+
+
+def request(method, url, body=None, headers=None):
+    """What somebody does who has an address and no SDK."""
+    connection = http.client.HTTPConnection("127.0.0.1", 49983, timeout=20)
+    connection.request(method, url.split("49983", 1)[1], body, headers or {})
+    answer = connection.getresponse()
+    return answer.status, answer.read()
+
+
+def secured(sandbox):
+    """The last part: from here on the guest wants its token."""
+    from e2b import AuthenticationException, Sandbox
+    from e2b.sandbox.signature import get_signature
+
+    token = "a-token-of-the-suite"
+    told = json.dumps({"accessToken": token})
+    assert request("POST", "http://localhost:49983/init", told)[0] == 204
+    for call in (
+        lambda: sandbox.files.list("/"),
+        lambda: sandbox.files.read("described"),
+        lambda: sandbox.files.write("described", "changed"),
+        lambda: sandbox.commands.run("true"),
+    ):
+        try:
+            call()
+            raise AssertionError("the guest asked for no token")
+        except AuthenticationException:
+            pass
+    owner = Sandbox(
+        sandbox_id=sandbox.sandbox_id,
+        envd_version=sandbox._envd_version,
+        envd_access_token=token,
+        sandbox_domain=None,
+        connection_config=type(sandbox.connection_config)(
+            extra_sandbox_headers={"X-Access-Token": token}
+        ),
+    )
+    assert owner.commands.run("echo hi").stdout == "hi\n"
+    assert owner.files.read("described") == "text"
+    assert request("GET", owner.download_url("described")) == (200, b"text")
+    assert request("GET", owner.download_url("described", user="user"))[1] == b"text"
+    soon = owner.download_url("described", use_signature_expiration=60)
+    assert request("GET", soon) == (200, b"text")
+    past = get_signature("described", "read", None, token, -60)
+    url = owner._file_url("described", None, past["signature"], past["expiration"])
+    status, body = request("GET", url)
+    assert (status, json.loads(body)["message"]) == (401, "signature is already expired"), body
+    octets = {"content-type": "application/octet-stream"}
+    upload = owner.upload_url("up load.txt", use_signature_expiration=60)
+    assert request("POST", upload, b"new", octets)[0] == 200
+    assert owner.files.read("up load.txt") == "new"
+    status, body = request("POST", upload.replace("up%20load", "other"), b"new", octets)
+    assert (status, json.loads(body)["message"]) == (401, "invalid signature"), body
+    assert request("GET", "http://localhost:49983/files?path=described")[0] == 401
+
+
 def main():
     own_network()
     carry(int(sys.argv[1]))
@@ -177,7 +303,7 @@ def main():
     from e2b import Sandbox
 
     sandbox = Sandbox.create()
-    for part in (commands, background, terminals, files):
+    for part in (commands, background, terminals, files, watching, transfers, secured):
         part(sandbox)
         print(part.__name__, "held")
 

@@ -119,8 +119,14 @@ async fn answer(
     if is_preflight(&request) {
         return preflight();
     }
-    let path = request.uri().path();
+    let (head, body) = request.into_parts();
+    let body = match crate::http::admit(&head, body, &state).await {
+        Ok(body) => body,
+        Err(refusal) => return refusal,
+    };
+    let path = head.uri.path();
     if path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/") {
+        let request = Request::from_parts(head, body);
         return match services.call(request).await {
             Ok(response) => {
                 response.map(|body| body.map_err(|never| match never {}).boxed_unsync())
@@ -128,7 +134,7 @@ async fn answer(
             Err(never) => match never {},
         };
     }
-    crate::http::respond(request, state).await
+    crate::http::respond(head, body, state).await
 }
 
 fn is_preflight(request: &Request<Incoming>) -> bool {

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::http::Token;
 use crate::process::{Spawner, Table};
 
 /// Everything that requests share. There is one of it.
 #[derive(Debug)]
 pub(crate) struct State {
     defaults: Mutex<Defaults>,
+    access: Mutex<Access>,
     /// The processes that were started.
     pub(crate) processes: Table,
     /// The way to start more.
@@ -19,7 +21,12 @@ pub(crate) struct State {
 impl State {
     /// The state of a guest that was told nothing yet.
     pub(crate) fn new(spawner: Spawner) -> Self {
-        Self { defaults: Mutex::default(), processes: Table::default(), spawner }
+        Self {
+            defaults: Mutex::default(),
+            access: Mutex::default(),
+            processes: Table::default(),
+            spawner,
+        }
     }
 
     /// What applies where a request says nothing. Never hold it across an `await`.
@@ -27,6 +34,25 @@ impl State {
         // A thread that panicked ended the whole guest, so nobody ever sees a poisoned lock.
         self.defaults.lock().unwrap_or_else(PoisonError::into_inner)
     }
+
+    /// What callers have to show and when that was said. Never hold it across an `await`.
+    pub(crate) fn access(&self) -> MutexGuard<'_, Access> {
+        self.access.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What callers have to show, if anything.
+    pub(crate) fn token(&self) -> Option<Token> {
+        self.access().token.clone()
+    }
+}
+
+/// What callers have to show, and when the engine spoke last.
+#[derive(Debug, Default)]
+pub(crate) struct Access {
+    /// What callers have to show, once it was told.
+    pub(crate) token: Option<Token>,
+    /// The engine's own time of what it told last, in seconds and nanoseconds.
+    pub(crate) told_at: Option<(i64, i32)>,
 }
 
 /// What applies where a request says nothing.

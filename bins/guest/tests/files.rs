@@ -1,180 +1,16 @@
 //! Drives the real guest over its socket: files, uploads, downloads and the small routes.
-//!
-//! The guest runs as `soma-guest outside`, without a sandbox around it, and the tests need root, as
-//! the guest is root in its sandbox.
 
-#![expect(clippy::unwrap_used, reason = "where a helper fails, the test has failed")]
+mod plain;
 
 use std::fs;
-use std::io::{Read as _, Write as _};
+use std::io::Write as _;
 use std::os::unix::fs::{MetadataExt as _, symlink};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
-use std::process::{Child, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use plain::{Answer, FORM, GUEST, Guest, OCTETS, form, head, wait_until};
 use serde_json::{Value, json};
 use sys_linux::command::command;
-
-const GUEST: &str = env!("CARGO_BIN_EXE_soma-guest");
-
-/// A guest of its own, with a folder for its socket and files.
-struct Guest {
-    child: Child,
-    folder: tempfile::TempDir,
-}
-
-impl Drop for Guest {
-    fn drop(&mut self) {
-        // The test is over either way.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Guest {
-    fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let child = command(GUEST)
-            .arg("outside")
-            .arg(folder.path().join("socket"))
-            .stdin(Stdio::null())
-            .spawn()
-            .unwrap();
-        Self::ready(child, folder)
-    }
-
-    /// Waits until the guest answers, and makes root its default user.
-    fn ready(child: Child, folder: tempfile::TempDir) -> Self {
-        let guest = Self { child, folder };
-        let started = Instant::now();
-        while UnixStream::connect(guest.folder.path().join("socket")).is_err() {
-            assert!(started.elapsed() < Duration::from_secs(10), "the guest does not answer");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        let told = json!({ "defaultUser": "root" }).to_string();
-        assert_eq!(guest.send("POST", "/init", &[], told.as_bytes()).status, 204);
-        guest
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join("files").join(name)
-    }
-
-    /// The address of `/files` for the file `name`.
-    fn address(&self, name: &str) -> String {
-        format!("/files?path={}", encode(self.path(name).to_str().unwrap()))
-    }
-
-    fn connect(&self) -> UnixStream {
-        let stream = UnixStream::connect(self.folder.path().join("socket")).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-        stream
-    }
-
-    fn send(&self, method: &str, address: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        let mut stream = self.connect();
-        stream.write_all(&head(method, address, headers, body.len())).unwrap();
-        // A refused upload may be answered before all of it was taken.
-        let _ = stream.write_all(body);
-        Answer::read(&mut stream)
-    }
-
-    fn upload(&self, name: &str, content: &[u8]) -> Answer {
-        self.send("POST", &self.address(name), &[OCTETS], content)
-    }
-
-    fn call(&self, method: &str, request: &Value) -> Answer {
-        let address = format!("/filesystem.Filesystem/{method}");
-        let headers = [("content-type", "application/json"), ("connect-protocol-version", "1")];
-        self.send("POST", &address, &headers, request.to_string().as_bytes())
-    }
-}
-
-const OCTETS: (&str, &str) = ("content-type", "application/octet-stream");
-
-fn head(method: &str, address: &str, headers: &[(&str, &str)], length: usize) -> Vec<u8> {
-    let length = length.to_string();
-    let mut lines = vec![("host", "guest"), ("connection", "close")];
-    if method == "POST" {
-        lines.push(("content-length", &length));
-    }
-    lines.extend(headers);
-    let lines: Vec<_> =
-        lines.into_iter().map(|(name, value)| [name, ": ", value].concat()).collect();
-    format!("{method} {address} HTTP/1.1\r\n{}\r\n\r\n", lines.join("\r\n")).into_bytes()
-}
-
-fn encode(text: &str) -> String {
-    percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
-}
-
-/// An answer, read to its end.
-struct Answer {
-    status: u16,
-    head: String,
-    body: Vec<u8>,
-}
-
-impl Answer {
-    fn read(stream: &mut UnixStream) -> Self {
-        let mut bytes = Vec::new();
-        stream.read_to_end(&mut bytes).unwrap();
-        let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").expect("an answer");
-        let head = String::from_utf8(bytes[..end].to_vec()).unwrap().to_lowercase();
-        let mut body = bytes.split_off(end + 4);
-        if head.contains("transfer-encoding: chunked") {
-            body = join_chunks(&body);
-        }
-        Self { status: head[9..12].parse().unwrap(), head, body }
-    }
-
-    fn header(&self, name: &str) -> Option<&str> {
-        self.head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
-    }
-
-    fn json(&self) -> Value {
-        serde_json::from_slice(&self.body)
-            .unwrap_or_else(|_| panic!("no JSON: {}", String::from_utf8_lossy(&self.body)))
-    }
-
-    /// Checks that this is an error of the plain routes and gives its message.
-    fn error(&self, status: u16) -> String {
-        assert_eq!(self.status, status, "{}", String::from_utf8_lossy(&self.body));
-        assert_eq!(self.header("content-type"), Some("application/json"));
-        assert_eq!(self.json()["code"], status);
-        self.json()["message"].as_str().unwrap().to_owned()
-    }
-}
-
-fn join_chunks(mut rest: &[u8]) -> Vec<u8> {
-    let mut body = Vec::new();
-    loop {
-        let end = rest.windows(2).position(|window| window == b"\r\n").unwrap();
-        let size = usize::from_str_radix(str::from_utf8(&rest[..end]).unwrap(), 16).unwrap();
-        if size == 0 {
-            return body;
-        }
-        body.extend_from_slice(&rest[end + 2..end + 2 + size]);
-        rest = &rest[end + 4 + size..];
-    }
-}
-
-fn form(parts: &[(&str, Option<&str>, &[u8])]) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (name, filename, content) in parts {
-        let filename = filename.map_or(String::new(), |name| format!("; filename=\"{name}\""));
-        let head = format!("--B\r\ncontent-disposition: form-data; name=\"{name}\"{filename}\r\n");
-        body.extend_from_slice(head.as_bytes());
-        body.extend_from_slice(b"content-type: application/octet-stream\r\n\r\n");
-        body.extend_from_slice(content);
-        body.extend_from_slice(b"\r\n");
-    }
-    body.extend_from_slice(b"--B--\r\n");
-    body
-}
-
-const FORM: (&str, &str) = ("content-type", "multipart/form-data; boundary=B");
 
 #[test]
 fn routes_that_are_not_there_are_told_in_json() {
@@ -367,8 +203,8 @@ fn what_cannot_be_read_or_written_says_why_at_once() {
     assert_eq!(user, "invalid username: 'nobody-here'");
     guest.send("POST", "/files", &[OCTETS], b"x").error(400);
     guest.send("POST", &guest.address("x"), &[], b"x").error(415);
-    let gzip = [OCTETS, ("content-encoding", "gzip")];
-    guest.send("POST", &guest.address("x"), &gzip, b"x").error(415);
+    let other = [OCTETS, ("content-encoding", "br")];
+    guest.send("POST", &guest.address("x"), &other, b"x").error(415);
     let metadata = [OCTETS, ("x-metadata-k", "\u{e9}")];
     guest.send("POST", &guest.address("x"), &metadata, b"x").error(400);
     assert!(started.elapsed() < Duration::from_secs(4));
@@ -393,24 +229,16 @@ fn a_client_that_vanishes_leaves_nothing_new_and_nothing_changed() {
 fn who_is_refused_can_still_send_all_and_then_reads_why() {
     let guest = Guest::start();
     let body = vec![1; 8 << 20];
-    let headers = [OCTETS, ("content-encoding", "gzip")];
+    let headers = [OCTETS, ("content-encoding", "br")];
     let mut stream = guest.connect();
     stream.write_all(&head("POST", &guest.address("x"), &headers, body.len())).unwrap();
     stream.write_all(&body).unwrap();
     Answer::read(&mut stream).error(415);
     // Who asked before sending is answered before.
     let mut stream = guest.connect();
-    let headers = [OCTETS, ("content-encoding", "gzip"), ("expect", "100-continue")];
+    let headers = [OCTETS, ("content-encoding", "br"), ("expect", "100-continue")];
     stream.write_all(&head("POST", &guest.address("x"), &headers, body.len())).unwrap();
     Answer::read(&mut stream).error(415);
-}
-
-fn wait_until(is_so: impl Fn() -> bool) {
-    let started = Instant::now();
-    while !is_so() {
-        assert!(started.elapsed() < Duration::from_secs(10));
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -474,10 +302,8 @@ fn memory_stays_flat_however_large_a_file_is() {
     assert_eq!(Answer::read(&mut stream).status, 200);
     assert_eq!(fs::metadata(guest.path("up")).unwrap().len(), size as u64);
 
-    let status = fs::read_to_string(format!("/proc/{}/status", guest.child.id())).unwrap();
-    let most = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-    let kibibytes: u64 = most.trim().trim_end_matches(" kB").parse().unwrap();
-    assert!(kibibytes < 32 << 10, "the guest took {most}");
+    let kibibytes = guest.peak_memory_kibibytes();
+    assert!(kibibytes < 32 << 10, "the guest took {kibibytes} KiB");
 }
 
 #[test]
@@ -520,7 +346,7 @@ fn the_service_makes_moves_lists_and_removes() {
 }
 
 #[test]
-fn the_service_tells_who_is_unknown_and_what_it_cannot_do() {
+fn the_service_tells_who_is_unknown_and_which_paths_make_no_sense() {
     let guest = Guest::start();
     let headers = [("content-type", "application/json"), ("authorization", "Basic bm9vbmU6")];
     let answer = guest.send("POST", "/filesystem.Filesystem/Stat", &headers, b"{\"path\":\"/\"}");
@@ -529,10 +355,6 @@ fn the_service_tells_who_is_unknown_and_what_it_cannot_do() {
         answer.json(),
         json!({ "code": "unauthenticated", "message": "invalid username: 'noone'" })
     );
-    for method in ["CreateWatcher", "GetWatcherEvents", "RemoveWatcher"] {
-        let answer = guest.call(method, &json!({}));
-        assert_eq!((answer.status, &answer.json()["code"]), (501, &json!("unimplemented")));
-    }
     for path in ["a\0b", "~other"] {
         let answer = guest.call("Stat", &json!({ "path": path }));
         assert_eq!((answer.status, &answer.json()["code"]), (400, &json!("invalid_argument")));

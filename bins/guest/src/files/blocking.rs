@@ -3,7 +3,8 @@
 //! The guest has one thread for everything that talks, so whatever may wait for a disk runs
 //! beside it. Short work (one chunk, one `stat`) and long work (walks over trees) have places of
 //! their own: four people who remove large trees hold up nobody's download, and neither holds up
-//! the processes, which need none of these places.
+//! the processes, which need none of these places. Watchers have places of their own as well,
+//! because what happens in the sandbox decides how much they have to do.
 
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -15,6 +16,9 @@ static LONG: Semaphore = Semaphore::const_new(2);
 
 /// Chunks and single calls at the same time.
 static SHORT: Semaphore = Semaphore::const_new(4);
+
+/// Watchers that read what happened at the same time.
+static WATCH: Semaphore = Semaphore::const_new(2);
 
 /// Runs a walk, once there is a place for it.
 ///
@@ -30,6 +34,13 @@ pub(crate) async fn short<T: Send + 'static>(
     work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
 ) -> Result<T, FileError> {
     finished(start(&SHORT, work).await).await
+}
+
+/// Runs the work of a watcher, once there is a place for it.
+pub(crate) async fn watch<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    finished(start(&WATCH, work).await).await
 }
 
 /// Starts a single call, once there is a place for it, and does not wait for its end.

@@ -2,7 +2,8 @@
 //!
 //! The order is that of a walk in which every folder's names are sorted by their bytes and a
 //! folder comes right before what is in it. The answer is one message, so it has limits: a folder
-//! of a million files is refused with a sentence instead of taking the guest's memory.
+//! of a million files is refused with a sentence instead of taking the guest's memory. Entries are
+//! handed on one by one, so nothing but names is held here.
 
 use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,9 +19,9 @@ use super::error::FileError;
 use crate::users::Names;
 
 /// The most entries of one listing.
-pub(crate) const MOST_ENTRIES: usize = 50_000;
+pub(crate) const MOST_ENTRIES: usize = 200_000;
 
-/// The most bytes of paths in one listing: deep trees have few entries and long paths.
+/// The most bytes of names that are read in one listing.
 const MOST_TEXT: usize = 16 << 20;
 
 /// The deepest that one listing goes. A descriptor is open for every level.
@@ -31,12 +32,22 @@ const OPEN: OFlags =
 
 /// Lists what is in `path`, `depth` levels deep; 0 is taken as 1.
 ///
-/// A link in place of the folder is followed, and links below it are not.
-pub(crate) fn list(path: &Path, depth: u32) -> Result<Vec<EntryInfo>, FileError> {
-    list_at_most(path, depth, MOST_ENTRIES)
+/// A link in place of the folder is followed, and links below it are not. Every entry goes to
+/// `take`, which may end the listing.
+pub(crate) fn list(
+    path: &Path,
+    depth: u32,
+    take: impl FnMut(EntryInfo) -> Result<(), FileError>,
+) -> Result<(), FileError> {
+    list_at_most(path, depth, MOST_ENTRIES, take)
 }
 
-fn list_at_most(path: &Path, depth: u32, most: usize) -> Result<Vec<EntryInfo>, FileError> {
+fn list_at_most(
+    path: &Path,
+    depth: u32,
+    most: usize,
+    mut take: impl FnMut(EntryInfo) -> Result<(), FileError>,
+) -> Result<(), FileError> {
     let depth = usize::try_from(depth).unwrap_or(usize::MAX);
     let folder = rustix::fs::open(path, OPEN, Mode::empty()).map_err(|errno| match errno {
         Errno::NOTDIR => {
@@ -44,7 +55,7 @@ fn list_at_most(path: &Path, depth: u32, most: usize) -> Result<Vec<EntryInfo>, 
         }
         errno => FileError::from_errno(errno, path),
     })?;
-    let mut walk = Walk { root: path, names: Names::read(), found: Vec::new(), text: 0, most };
+    let mut walk = Walk { root: path, names: Names::read(), found: 0, text: 0, most };
     let mut levels = vec![walk.enter(folder, path.to_path_buf())?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.rest.pop() else {
@@ -52,7 +63,10 @@ fn list_at_most(path: &Path, depth: u32, most: usize) -> Result<Vec<EntryInfo>, 
             continue;
         };
         let path = level.path.join(&name);
-        let Some(is_folder) = walk.take(level, &name, &path)? else { continue };
+        let Some(entry) = walk.describe(level, &name, &path)? else { continue };
+        let is_folder =
+            entry.r#type == EntryType::FILE_TYPE_DIRECTORY && entry.symlink_target.is_none();
+        take(entry)?;
         if !is_folder || levels.len() >= depth {
             continue;
         }
@@ -71,14 +85,14 @@ fn list_at_most(path: &Path, depth: u32, most: usize) -> Result<Vec<EntryInfo>, 
             Err(errno) => return Err(FileError::from_errno(errno, &path)),
         }
     }
-    Ok(walk.found)
+    Ok(())
 }
 
 /// A listing on its way.
 struct Walk<'a> {
     root: &'a Path,
     names: Names,
-    found: Vec<EntryInfo>,
+    found: usize,
     text: usize,
     most: usize,
 }
@@ -93,7 +107,7 @@ struct Level {
 
 impl Walk<'_> {
     /// Reads the names of a folder, no more than the listing may still have.
-    fn enter(&self, folder: OwnedFd, path: PathBuf) -> Result<Level, FileError> {
+    fn enter(&mut self, folder: OwnedFd, path: PathBuf) -> Result<Level, FileError> {
         let failed = |errno| FileError::from_errno(errno, &path);
         let mut rest = Vec::new();
         for entry in Dir::read_from(&folder).map_err(failed)? {
@@ -104,9 +118,10 @@ impl Walk<'_> {
                 Err(errno) => return Err(failed(errno)),
             };
             if name != b"." && name != b".." {
+                self.text += name.len();
                 rest.push(OsString::from_vec(name));
             }
-            if self.found.len() + rest.len() > self.most {
+            if self.found + rest.len() > self.most || self.text > MOST_TEXT {
                 return Err(self.too_large());
             }
         }
@@ -114,32 +129,29 @@ impl Walk<'_> {
         Ok(Level { folder, path, rest })
     }
 
-    /// Describes one entry and says whether it is a folder; `None` when it has gone.
-    fn take(
+    /// Describes one entry; `None` when it has gone.
+    fn describe(
         &mut self,
         level: &Level,
         name: &OsString,
         path: &Path,
-    ) -> Result<Option<bool>, FileError> {
+    ) -> Result<Option<EntryInfo>, FileError> {
         let found = entry::describe_at(level.folder.as_fd(), Path::new(name), path, &self.names);
         let entry = match found {
             Ok(entry) => entry,
             Err(Errno::NOENT | Errno::SRCH) => return Ok(None),
             Err(errno) => return Err(FileError::from_errno(errno, path)),
         };
-        self.text += entry.path.len() + entry.name.len();
-        if self.found.len() >= self.most || self.text > MOST_TEXT {
+        self.found += 1;
+        if self.found > self.most {
             return Err(self.too_large());
         }
-        let is_folder =
-            entry.r#type == EntryType::FILE_TYPE_DIRECTORY && entry.symlink_target.is_none();
-        self.found.push(entry);
-        Ok(Some(is_folder))
+        Ok(Some(entry))
     }
 
     fn too_large(&self) -> FileError {
         FileError::in_the_way(format!(
-            "'{}' has more than {} entries or {} MiB of paths; list parts of it, or use a command such as find",
+            "'{}' has more than {} entries or {} MiB of names; list parts of it, or use a command such as find",
             self.root.display(),
             self.most,
             MOST_TEXT >> 20
@@ -154,6 +166,19 @@ mod tests {
 
     use super::super::error::FileErrorKind;
     use super::*;
+
+    fn listed(path: &Path, depth: u32, most: usize) -> Result<Vec<EntryInfo>, FileError> {
+        let mut entries = Vec::new();
+        list_at_most(path, depth, most, |entry| {
+            entries.push(entry);
+            Ok(())
+        })?;
+        Ok(entries)
+    }
+
+    fn list(path: &Path, depth: u32) -> Result<Vec<EntryInfo>, FileError> {
+        listed(path, depth, MOST_ENTRIES)
+    }
 
     fn paths(root: &Path, depth: u32) -> Vec<String> {
         let entries = list(root, depth).unwrap();
@@ -206,9 +231,9 @@ mod tests {
     #[test]
     fn a_listing_that_is_too_large_is_refused_and_one_at_the_limit_is_not() {
         let tree = tree();
-        assert_eq!(list_at_most(tree.path(), 9, 8).unwrap().len(), 8);
+        assert_eq!(listed(tree.path(), 9, 8).unwrap().len(), 8);
         for (depth, most) in [(9, 7), (1, 4)] {
-            let error = list_at_most(tree.path(), depth, most).unwrap_err();
+            let error = listed(tree.path(), depth, most).unwrap_err();
             assert_eq!(error.kind, FileErrorKind::InTheWay);
             assert!(error.message.contains(&format!("more than {most} entries")), "{error}");
         }
@@ -219,7 +244,7 @@ mod tests {
         let tree = tree();
         let enter = |most| {
             let names = Names::default();
-            let walk = Walk { root: tree.path(), names, found: Vec::new(), text: 0, most };
+            let mut walk = Walk { root: tree.path(), names, found: 0, text: 0, most };
             let folder = rustix::fs::open(tree.path(), OPEN, Mode::empty()).unwrap();
             walk.enter(folder, tree.path().to_path_buf()).map(|level| level.rest.len())
         };

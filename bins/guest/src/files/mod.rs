@@ -5,8 +5,7 @@
 //! thread ([`blocking`]). The guest is root of its sandbox and acts as such, like E2B's agent;
 //! what it makes belongs to the user that the request names.
 //!
-//! File bodies do not pass here: see [`crate::http`]. Watching folders comes with its issue and
-//! answers `unimplemented` until then.
+//! File bodies do not pass here: see [`crate::http`]. Folders are watched by [`watch`].
 
 pub(crate) mod blocking;
 mod copy;
@@ -14,41 +13,44 @@ mod entry;
 pub(crate) mod error;
 pub(crate) mod folders;
 mod list;
+mod listing;
 pub(crate) mod metadata;
 mod relocate;
 pub(crate) mod remove;
+mod watch;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use connectrpc::{
-    ConnectError, RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream,
-};
+use connectrpc::{RequestContext, Response, ServiceRequest, ServiceResult, ServiceStream};
 use guest_proto::filesystem::{
     self as proto, CreateWatcherRequest, CreateWatcherResponse, EntryInfo, GetWatcherEventsRequest,
-    GetWatcherEventsResponse, ListDirRequest, ListDirResponse, MakeDirRequest, MakeDirResponse,
-    MoveRequest, MoveResponse, RemoveRequest, RemoveResponse, RemoveWatcherRequest,
-    RemoveWatcherResponse, StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
+    GetWatcherEventsResponse, ListDirRequest, MakeDirRequest, MakeDirResponse, MoveRequest,
+    MoveResponse, RemoveRequest, RemoveResponse, RemoveWatcherRequest, RemoveWatcherResponse,
+    StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
 };
 use rustix::io::Errno;
 
 pub(crate) use error::{FileError, FileErrorKind};
 pub(crate) use relocate::temporary_name;
 
-use crate::paths;
 use crate::state::State;
 use crate::users::{self, Names, User};
+use crate::{paths, process};
+use listing::{Finished, Listing};
+use watch::{Polled, Watcher};
 
 /// The file service of the guest.
 #[derive(Debug, Clone)]
 pub(crate) struct Filesystem {
     state: Arc<State>,
+    polled: Arc<Polled>,
 }
 
 impl Filesystem {
     /// The service for this sandbox.
     pub(crate) fn new(state: Arc<State>) -> Self {
-        Self { state }
+        Self { state, polled: Arc::default() }
     }
 
     /// Who asks.
@@ -118,12 +120,16 @@ impl proto::Filesystem for Filesystem {
         &self,
         context: RequestContext,
         request: ServiceRequest<'_, ListDirRequest>,
-    ) -> ServiceResult<ListDirResponse> {
+    ) -> ServiceResult<Finished> {
         let user = self.caller(&context)?;
         let path = self.expand(request.path, &user)?;
         let depth = request.depth;
-        let entries = blocking::long(move || list::list(&path, depth)).await?;
-        Response::ok(ListDirResponse { entries, ..ListDirResponse::default() })
+        let mut listing = Listing::new(context.headers());
+        let listing = blocking::long(move || {
+            list::list(&path, depth, |entry| listing.add(&entry))?;
+            Ok(listing.finish())
+        });
+        Response::ok(listing.await?)
     }
 
     async fn remove(
@@ -139,39 +145,54 @@ impl proto::Filesystem for Filesystem {
 
     async fn watch_dir(
         &self,
-        _context: RequestContext,
-        _request: ServiceRequest<'_, WatchDirRequest>,
+        context: RequestContext,
+        request: ServiceRequest<'_, WatchDirRequest>,
     ) -> ServiceResult<ServiceStream<WatchDirResponse>> {
-        Err(no_watching())
+        let user = self.caller(&context)?;
+        let watcher = Watcher::open(watch::Request {
+            path: self.expand(request.path, &user)?,
+            recursive: request.recursive,
+            include_entry: request.include_entry,
+            allow_network_mounts: request.allow_network_mounts,
+        })
+        .await?;
+        let keepalive = process::keepalive(context.headers());
+        Response::ok(watch::follow(watcher, context.deadline(), keepalive))
     }
 
     async fn create_watcher(
         &self,
-        _context: RequestContext,
-        _request: ServiceRequest<'_, CreateWatcherRequest>,
+        context: RequestContext,
+        request: ServiceRequest<'_, CreateWatcherRequest>,
     ) -> ServiceResult<CreateWatcherResponse> {
-        Err(no_watching())
+        let user = self.caller(&context)?;
+        let request = watch::Request {
+            path: self.expand(request.path, &user)?,
+            recursive: request.recursive,
+            include_entry: request.include_entry,
+            allow_network_mounts: request.allow_network_mounts,
+        };
+        let watcher_id = self.polled.create(request).await?;
+        Response::ok(CreateWatcherResponse { watcher_id, ..CreateWatcherResponse::default() })
     }
 
     async fn get_watcher_events(
         &self,
         _context: RequestContext,
-        _request: ServiceRequest<'_, GetWatcherEventsRequest>,
+        request: ServiceRequest<'_, GetWatcherEventsRequest>,
     ) -> ServiceResult<GetWatcherEventsResponse> {
-        Err(no_watching())
+        let events = self.polled.events(request.watcher_id).await?;
+        Response::ok(GetWatcherEventsResponse { events, ..GetWatcherEventsResponse::default() })
     }
 
     async fn remove_watcher(
         &self,
         _context: RequestContext,
-        _request: ServiceRequest<'_, RemoveWatcherRequest>,
+        request: ServiceRequest<'_, RemoveWatcherRequest>,
     ) -> ServiceResult<RemoveWatcherResponse> {
-        Err(no_watching())
+        self.polled.remove(request.watcher_id)?;
+        Response::ok(RemoveWatcherResponse::default())
     }
-}
-
-fn no_watching() -> ConnectError {
-    ConnectError::unimplemented("watching directories is not available yet")
 }
 
 fn describe(path: &Path) -> Result<EntryInfo, FileError> {

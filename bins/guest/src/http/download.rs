@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use http::header::{
-    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG,
-    LAST_MODIFIED, VARY,
+    ACCEPT_RANGES, CONTENT_DISPOSITION, CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_RANGE,
+    CONTENT_TYPE, ETAG, LAST_MODIFIED, RANGE, VARY,
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::HttpError;
 use super::file_body::FileBody;
+use super::gzip_body;
 use super::query::parameter;
 use super::range::{Version, Wanted, wanted};
 use crate::files::{self, FileError, blocking};
@@ -60,6 +61,18 @@ pub(super) async fn download(head: &Parts, state: &State) -> Result<Response<Bod
             (start, length)
         }
     };
+    // A part of a file is not compressed: nobody could put such parts together.
+    if gzip_body::is_wanted(&head.headers) && !head.headers.contains_key(RANGE) {
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+        headers.remove(ACCEPT_RANGES);
+        // The same content in other bytes: only a weak tag may say that it is the same.
+        insert(headers, ETAG, &format!("W/{}", version.tag));
+        if !is_head {
+            *response.body_mut() = super::streamed(gzip_body::compressed(file));
+        }
+        return Ok(response);
+    }
     // Files of /proc have content and tell the length 0: only the end of the file is the end.
     let length = (version.size > 0).then_some(length);
     if is_head {
@@ -77,7 +90,7 @@ pub(super) async fn download(head: &Parts, state: &State) -> Result<Response<Bod
 /// Anything else is refused by its type before it is opened, because opening alone does
 /// something to pipes and devices, and once more afterwards, because it may have been exchanged.
 /// The descriptor never blocks: a file of `/proc` may have nothing to say for ever.
-fn open(path: &Path) -> Result<(File, Stat), FileError> {
+pub(super) fn open(path: &Path) -> Result<(File, Stat), FileError> {
     let failed = |errno| match errno {
         Errno::NOENT | Errno::NOTDIR => FileError::from_errno(Errno::NOENT, path),
         Errno::NXIO => not_a_file(path),

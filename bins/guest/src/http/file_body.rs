@@ -79,7 +79,12 @@ impl FileBody {
 }
 
 /// Reads `wanted` bytes, or less at the end of the file.
-fn read_chunk(file: &File, spare: Spare, offset: u64, wanted: usize) -> io::Result<Bytes> {
+pub(super) fn read_chunk(
+    file: &File,
+    spare: Spare,
+    offset: u64,
+    wanted: usize,
+) -> io::Result<Bytes> {
     let mut chunk = spare.take(wanted);
     while chunk.len() < wanted {
         let at = offset + chunk.len() as u64;
@@ -96,7 +101,7 @@ fn read_chunk(file: &File, spare: Spare, offset: u64, wanted: usize) -> io::Resu
 
 /// Buffers that were sent and can be filled again.
 #[derive(Clone, Default)]
-struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
+pub(super) struct Spare(Arc<Mutex<Vec<Vec<u8>>>>);
 
 impl Spare {
     /// An empty buffer for so many bytes.

@@ -1,17 +1,32 @@
 //! `POST /init`: what the engine tells the guest about its sandbox.
 //!
 //! It comes after the start and again after every resume. A field that is missing changes
-//! nothing; fields that we do not know are for other versions and are passed over.
+//! nothing; fields that we do not know are for other versions and are passed over, and so are
+//! `hyperloopIP`, `volumeMounts` and `lifecycleID`, which nothing here needs.
+//!
+//! Who may tell: the guest takes connections from outside of the sandbox alone, and gateways do
+//! not pass this route on, so the first one to tell a token is the engine. From then on the token
+//! itself is the proof: every later message has to show it, in `X-Access-Token` or as its own
+//! `accessToken`. So another token is taken only from who knows the one before; a newer time is no
+//! proof, because anybody can say a time.
+//!
+//! A message that is older than the last one changes nothing and is no error: the engine may
+//! have sent two, and they may have met on the way.
+//!
+//! The clock is not set, though E2B's agent does: a sandbox shares the clock of its machine.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use buffa_types::google::protobuf::Timestamp;
+use http::request::Parts;
 use http::{HeaderValue, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use serde::Deserialize;
 
-use super::HttpError;
+use super::access::{Token, refused};
+use super::{HttpError, trust};
+use crate::files::blocking;
 use crate::server::Body;
 use crate::state::{LimitsTold, State};
 
@@ -21,10 +36,16 @@ const VERSION: HeaderValue = HeaderValue::from_static("0.6.13");
 /// As large as the message may be.
 const LARGEST: usize = 1 << 20;
 
-#[derive(Debug, Default, Deserialize)]
+/// As long as a token may be.
+const LONGEST_TOKEN: usize = 4096;
+
+#[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct Told {
     env_vars: Option<BTreeMap<String, String>>,
+    access_token: Option<String>,
+    timestamp: Option<Timestamp>,
+    ca_bundle: Option<String>,
     default_user: Option<String>,
     default_workdir: Option<String>,
     limits: Option<Limits>,
@@ -40,27 +61,56 @@ struct Limits {
 }
 
 /// Takes over what was told.
-pub(super) async fn init(body: Incoming, state: &State) -> Result<Response<Body>, HttpError> {
-    let body = Limited::new(body, LARGEST).collect().await.map_err(|error| {
-        if error.is::<http_body_util::LengthLimitError>() {
-            let message = format!("the message is larger than {LARGEST} bytes");
-            HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-        } else {
-            HttpError::bad_request(format!("the message broke off: {error}"))
+pub(super) async fn init(
+    head: &Parts,
+    body: Incoming,
+    state: &State,
+) -> Result<Response<Body>, HttpError> {
+    let mut told = parse(&super::whole(body, LARGEST).await?)?;
+    if accept(head, &told, state)? {
+        let bundle = told.ca_bundle.take().filter(|bundle| !bundle.is_empty());
+        apply(told, state);
+        if let Some(bundle) = bundle {
+            blocking::short(move || trust::install(Path::new("/"), &bundle)).await?;
         }
-    })?;
-    apply(parse(&body.to_bytes())?, state);
+    }
     let mut response = super::empty(StatusCode::NO_CONTENT);
     response.headers_mut().insert("x-envd-version", VERSION);
     Ok(response)
+}
+
+/// Whether the message counts; an error when its sender does not show the token.
+fn accept(head: &Parts, told: &Told, state: &State) -> Result<bool, HttpError> {
+    let mut access = state.access();
+    if let Some(token) = &access.token {
+        let is_told = told.access_token.as_ref().is_some_and(|told| token.is(told.as_bytes()));
+        if !is_told && !token.is_shown(&head.headers) {
+            return Err(refused("the guest has an access token already, and this is not it"));
+        }
+    }
+    let told_at = told.timestamp.as_ref().map(|time| (time.seconds, time.nanos));
+    if told_at.is_some() && told_at < access.told_at {
+        return Ok(false);
+    }
+    access.told_at = told_at.or(access.told_at);
+    if let Some(token) = told.access_token.clone().and_then(Token::new) {
+        access.token = Some(token);
+    }
+    Ok(true)
 }
 
 fn parse(body: &[u8]) -> Result<Told, HttpError> {
     if body.iter().all(u8::is_ascii_whitespace) {
         return Ok(Told::default());
     }
-    let told: Told = serde_json::from_slice(body)
-        .map_err(|error| HttpError::bad_request(format!("the message makes no sense: {error}")))?;
+    // Where it makes no sense is told and not what stands there: that may be the token.
+    let told: Told = serde_json::from_slice(body).map_err(|error| {
+        HttpError::bad_request(format!(
+            "the message makes no sense at line {}, column {}",
+            error.line(),
+            error.column()
+        ))
+    })?;
     for (name, value) in told.env_vars.iter().flatten() {
         // Such a variable would make every later command fail, far from who set it.
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
@@ -70,7 +120,18 @@ fn parse(body: &[u8]) -> Result<Told, HttpError> {
     if told.default_workdir.as_ref().is_some_and(|workdir| workdir.contains('\0')) {
         return Err(HttpError::bad_request("the default folder holds a NUL byte"));
     }
+    if told.access_token.as_ref().is_some_and(|token| !is_header(token)) {
+        return Err(HttpError::bad_request("the access token cannot be sent in a header"));
+    }
+    let bundle = told.ca_bundle.as_deref().unwrap_or_default();
+    if !bundle.is_empty() && !trust::is_sensible(bundle) {
+        return Err(HttpError::bad_request("'caBundle' holds no certificates, or too many"));
+    }
     Ok(told)
+}
+
+fn is_header(text: &str) -> bool {
+    text.len() <= LONGEST_TOKEN && text.bytes().all(|byte| (0x21..0x7f).contains(&byte))
 }
 
 fn apply(told: Told, state: &State) {
@@ -102,7 +163,8 @@ mod tests {
     fn unknown_fields_nulls_and_nothing_at_all_are_fine() {
         assert!(parse(b" \n").unwrap().env_vars.is_none());
         let told = parse(
-            br#"{"envVars":{"A":"b"},"defaultUser":null,"accessToken":"x","lifecycleID":1,
+            br#"{"envVars":{"A":"b"},"defaultUser":null,"accessToken":null,"lifecycleID":1,
+                 "timestamp":"2026-01-02T03:04:05.678+01:00","volumeMounts":[{}],
                  "limits":{"memoryBytes":5,"cpuMillis":1500,"other":2}}"#,
         )
         .unwrap();
@@ -121,9 +183,16 @@ mod tests {
             br#"{"defaultWorkdir":"/a\u0000"}"#,
             br#"{"envVars":[]}"#,
             br#"{"envVars":{"A":1}}"#,
+            br#"{"timestamp":"yesterday"}"#,
+            br#"{"accessToken":"a b"}"#,
+            br#"{"accessToken":"secret\u00e9"}"#,
+            br#"{"accessToken":["secret"]}"#,
+            br#"{"caBundle":"secret"}"#,
             b"[",
         ] {
-            assert_eq!(parse(body).unwrap_err().status, StatusCode::BAD_REQUEST, "{body:?}");
+            let Err(error) = parse(body) else { panic!("{body:?}") };
+            assert_eq!(error.status, StatusCode::BAD_REQUEST, "{body:?}");
+            assert!(!error.message.contains("secret"), "{error:?}");
         }
     }
 }

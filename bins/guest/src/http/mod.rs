@@ -8,16 +8,22 @@
 //! | `POST /init` | what the engine tells about the sandbox ([`init`]) |
 //! | `GET /files` | a file's content ([`download`]) |
 //! | `POST /files` | new content of files ([`upload`]) |
+//! | `POST /files/compose` | one file from several ([`compose`]) |
 //!
-//! Every error is `{"code": <status>, "message": <text>}`. Who may ask is decided before.
+//! Every error is `{"code": <status>, "message": <text>}`. Who may ask is decided by [`access`].
 
+mod access;
+mod compose;
 mod destination;
 mod download;
 mod file_body;
+mod gunzip;
+mod gzip_body;
 mod init;
 mod multipart;
 mod query;
 mod range;
+mod trust;
 mod upload;
 
 use std::io;
@@ -25,8 +31,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
-use http_body_util::BodyExt as _;
+use http::request::Parts;
+use http::{HeaderValue, Method, Response, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
 
@@ -35,20 +42,45 @@ use crate::metrics;
 use crate::server::Body;
 use crate::state::State;
 
-/// Answers a request.
-pub(crate) async fn respond(request: Request<Incoming>, state: Arc<State>) -> Response<Body> {
-    let (head, body) = request.into_parts();
+pub(crate) use access::Token;
+
+/// Routes of E2B's agent for what is done here from outside of the sandbox.
+const OF_THE_ENGINE: [&str; 6] =
+    ["/freeze", "/unfreeze", "/collapse", "/fsfreeze", "/fsthaw", "/upgrade"];
+
+/// Lets a request pass, or answers it.
+pub(crate) async fn admit(
+    head: &Parts,
+    body: Incoming,
+    state: &State,
+) -> Result<Incoming, Response<Body>> {
+    match access::check(head, state) {
+        Ok(()) => Ok(body),
+        Err(error) => {
+            upload::ignore(head, body).await;
+            Err(error.into_response())
+        }
+    }
+}
+
+/// Answers a request that may be made.
+pub(crate) async fn respond(head: Parts, body: Incoming, state: Arc<State>) -> Response<Body> {
     let answer = match (head.uri.path(), &head.method) {
         ("/health", &Method::GET | &Method::HEAD) => Ok(empty(StatusCode::NO_CONTENT)),
         ("/metrics", &Method::GET) => measure(&state).await,
         ("/envs", &Method::GET) => json(StatusCode::OK, &state.defaults().environment),
-        ("/init", &Method::POST) => init::init(body, &state).await,
+        ("/init", &Method::POST) => init::init(&head, body, &state).await,
         ("/files", &Method::GET | &Method::HEAD) => download::download(&head, &state).await,
         ("/files", &Method::POST) => upload::upload(&head, body, &state).await,
+        ("/files/compose", &Method::POST) => compose::compose(&head, body, &state).await,
         ("/files", _) => Err(HttpError::wrong_method("GET, HEAD, POST")),
         ("/health", _) => Err(HttpError::wrong_method("GET, HEAD")),
         ("/metrics" | "/envs", _) => Err(HttpError::wrong_method("GET")),
-        ("/init", _) => Err(HttpError::wrong_method("POST")),
+        ("/init" | "/files/compose", _) => Err(HttpError::wrong_method("POST")),
+        (path, _) if OF_THE_ENGINE.contains(&path) => Err(HttpError::new(
+            StatusCode::NOT_IMPLEMENTED,
+            format!("'{path}' is not for the guest: the engine does it, from outside"),
+        )),
         (path, _) => {
             Err(HttpError::new(StatusCode::NOT_FOUND, format!("there is no route '{path}'")))
         }
@@ -115,6 +147,19 @@ fn empty(status: StatusCode) -> Response<Body> {
 /// A body that is produced while it is sent.
 fn streamed(body: impl http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static) -> Body {
     body.map_err(Into::into).boxed_unsync()
+}
+
+/// Reads a message that has a bound.
+async fn whole(body: Incoming, largest: usize) -> Result<Bytes, HttpError> {
+    let body = Limited::new(body, largest).collect().await.map_err(|error| {
+        if error.is::<LengthLimitError>() {
+            let message = format!("the message is larger than {largest} bytes");
+            HttpError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
+        } else {
+            HttpError::bad_request(format!("the message broke off: {error}"))
+        }
+    })?;
+    Ok(body.to_bytes())
 }
 
 fn json(status: StatusCode, value: &impl Serialize) -> Result<Response<Body>, HttpError> {

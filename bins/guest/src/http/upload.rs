@@ -2,7 +2,8 @@
 //!
 //! Two forms: a body that is one file, and a form (`multipart/form-data`) with one or many parts
 //! named `file`. Where a file goes is told by `path`, or by the file name of a part. The files of
-//! a form are written one after the other; when one fails, those before it stay.
+//! a form are written one after the other; when one fails, those before it stay. Either may be
+//! compressed as a whole (`Content-Encoding: gzip`).
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +18,7 @@ use serde::Serialize;
 
 use super::HttpError;
 use super::destination::Destination;
+use super::gunzip::Gunzip;
 use super::multipart::{Event, Malformed, Parser, Part};
 use super::query::parameter;
 use crate::files::metadata::{self, Metadata};
@@ -25,19 +27,31 @@ use crate::server::Body;
 use crate::state::State;
 use crate::users::User;
 
-/// How much of a refused upload is still taken, and for how long. A client that is cut off in
-/// the middle of its sending sees a broken connection instead of the reason.
+/// How much of a refused upload is still taken, and for how long.
 const MOST_IGNORED: usize = 256 << 20;
 const LONGEST_IGNORED: Duration = Duration::from_secs(5);
 
 /// A file that was written, as the answer tells it.
 #[derive(Debug, Serialize)]
-struct Written {
+pub(super) struct Written {
     path: String,
     name: String,
     r#type: &'static str,
     #[serde(skip_serializing_if = "serde_json::Map::is_empty")]
     metadata: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Written {
+    pub(super) fn new(path: &Path, metadata: &Metadata) -> Self {
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let pairs = metadata.iter().cloned();
+        Self {
+            path: path.to_string_lossy().into_owned(),
+            name,
+            r#type: "file",
+            metadata: pairs.map(|(key, value)| (key, value.into())).collect(),
+        }
+    }
 }
 
 /// Takes the files of a request.
@@ -46,9 +60,13 @@ pub(super) async fn upload(
     body: Incoming,
     state: &State,
 ) -> Result<Response<Body>, HttpError> {
-    let mut arriving = Arriving { body, has_begun: !head.headers.contains_key(EXPECT) };
+    let has_begun = !head.headers.contains_key(EXPECT);
+    let mut arriving = Arriving { body, gunzip: None, has_begun };
     let done = match Upload::new(head, state) {
-        Ok(upload) => upload.take(head, &mut arriving).await,
+        Ok(upload) => {
+            arriving.gunzip = upload.is_compressed.then(Gunzip::new);
+            upload.take(head, &mut arriving).await
+        }
         Err(error) => Err(error),
     };
     if done.is_err() {
@@ -57,28 +75,41 @@ pub(super) async fn upload(
     super::json(StatusCode::OK, &done?)
 }
 
+/// Takes what a client still sends of a request that was refused, within limits: one that is cut
+/// off in the middle of its sending sees a broken connection instead of the reason.
+pub(super) async fn ignore(head: &Parts, body: Incoming) {
+    let has_begun = !head.headers.contains_key(EXPECT);
+    Arriving { body, gunzip: None, has_begun }.ignore_rest().await;
+}
+
 /// What applies to all files of a request.
 struct Upload<'a> {
     state: &'a State,
     user: User,
     path: Option<String>,
     metadata: Metadata,
+    is_compressed: bool,
 }
 
 impl<'a> Upload<'a> {
     fn new(head: &Parts, state: &'a State) -> Result<Self, HttpError> {
         let encoding = head.headers.get(CONTENT_ENCODING).map(http::HeaderValue::as_bytes);
-        if encoding.is_some_and(|encoding| !encoding.eq_ignore_ascii_case(b"identity")) {
-            return Err(HttpError::new(
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "a compressed upload is not supported yet: send it without content-encoding",
-            ));
-        }
+        let is_compressed = match encoding.unwrap_or_default().to_ascii_lowercase().as_slice() {
+            b"" | b"identity" => false,
+            b"gzip" | b"x-gzip" => true,
+            _ => {
+                return Err(HttpError::new(
+                    StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                    "an upload is compressed with gzip or not at all",
+                ));
+            }
+        };
         Ok(Self {
             state,
             user: files::find_user(state, parameter(head.uri.query(), "username")?)?,
             path: parameter(head.uri.query(), "path")?,
             metadata: metadata::in_headers(&head.headers)?,
+            is_compressed,
         })
     }
 
@@ -106,7 +137,7 @@ impl<'a> Upload<'a> {
         while let Some(data) = arriving.next().await? {
             destination.write(data).await?;
         }
-        Ok(vec![self.written(&destination.finish().await?)])
+        Ok(vec![Written::new(&destination.finish().await?, &self.metadata)])
     }
 
     /// The parts are the files.
@@ -140,7 +171,7 @@ impl<'a> Upload<'a> {
                 }
                 Event::PartEnd => {
                     if let Some(destination) = destination.take() {
-                        written.push(self.written(&destination.finish().await?));
+                        written.push(Written::new(&destination.finish().await?, &self.metadata));
                     }
                 }
                 Event::NeedMore => match arriving.next().await? {
@@ -172,17 +203,6 @@ impl<'a> Upload<'a> {
         let open = move || Destination::open(&expanded, &user, &metadata);
         Ok(blocking::short(open).await?)
     }
-
-    fn written(&self, path: &Path) -> Written {
-        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let pairs = self.metadata.iter().cloned();
-        Written {
-            path: path.to_string_lossy().into_owned(),
-            name,
-            r#type: "file",
-            metadata: pairs.map(|(key, value)| (key, value.into())).collect(),
-        }
-    }
 }
 
 impl From<Malformed> for HttpError {
@@ -194,12 +214,38 @@ impl From<Malformed> for HttpError {
 /// The body of a request on its way in.
 struct Arriving {
     body: Incoming,
+    /// Undoes the compression, if there is one.
+    gunzip: Option<Gunzip>,
     /// Whether the client sends already: one that waits for `100 Continue` does not.
     has_begun: bool,
 }
 
 impl Arriving {
+    /// The next piece of the content, never empty.
     async fn next(&mut self) -> Result<Option<Bytes>, HttpError> {
+        loop {
+            let is_hungry = self.gunzip.as_ref().is_none_or(Gunzip::is_hungry);
+            let arrived = if is_hungry { self.arrived().await? } else { None };
+            let is_over = is_hungry && arrived.is_none();
+            let Some(gunzip) = &mut self.gunzip else { return Ok(arrived) };
+            if let Some(data) = arrived {
+                gunzip.feed(data);
+            }
+            let data = if is_over { gunzip.finish().await? } else { gunzip.step().await? };
+            if is_over {
+                self.gunzip = None;
+            }
+            if !data.is_empty() {
+                return Ok(Some(data));
+            }
+            if is_over {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The next piece as it came.
+    async fn arrived(&mut self) -> Result<Option<Bytes>, HttpError> {
         self.has_begun = true;
         while let Some(frame) = self.body.frame().await {
             let frame = frame.map_err(|error| {
@@ -221,7 +267,7 @@ impl Arriving {
         }
         let ignore = async {
             let mut ignored = 0;
-            while let Ok(Some(data)) = self.next().await {
+            while let Ok(Some(data)) = self.arrived().await {
                 ignored += data.len();
                 if ignored > MOST_IGNORED {
                     break;

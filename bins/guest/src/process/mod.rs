@@ -37,6 +37,7 @@ use guest_proto::process::{
 };
 
 pub(crate) use launch::Spawner;
+pub(crate) use stream::keepalive;
 pub(crate) use table::Table;
 
 use crate::state::State;

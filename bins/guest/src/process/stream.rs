@@ -99,7 +99,7 @@ impl Follower {
 }
 
 /// The client's wish, in whole seconds; what makes no sense counts as none.
-fn keepalive(headers: &HeaderMap) -> Duration {
+pub(crate) fn keepalive(headers: &HeaderMap) -> Duration {
     headers
         .get("keepalive-ping-interval")
         .and_then(|value| value.to_str().ok()?.parse().ok())

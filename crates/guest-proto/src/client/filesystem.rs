@@ -2,7 +2,7 @@
 //!
 //! Paths are the sandbox's: absolute, or relative to the home of the user who asks.
 
-use super::{GuestClient, GuestError, as_user, short};
+use super::{GuestClient, GuestError, LISTING_LIMIT, as_user, short};
 use crate::filesystem::{
     EntryInfo, ListDirRequest, MakeDirRequest, MoveRequest, RemoveRequest, StatRequest,
 };
@@ -30,7 +30,8 @@ impl GuestClient {
         user: Option<&str>,
     ) -> Result<Vec<EntryInfo>, GuestError> {
         let request = ListDirRequest { path: path.to_owned(), depth, ..Default::default() };
-        let answer = self.files.list_dir_with_options(request, as_user(short(), user)?).await?;
+        let options = as_user(short(), user)?.with_max_message_size(LISTING_LIMIT);
+        let answer = self.files.list_dir_with_options(request, options).await?;
         Ok(answer.into_owned().entries)
     }
 

@@ -4,7 +4,7 @@
 //! binary protobuf. It does not care whether a stream is a unix socket, a vsock or a pipe.
 //!
 //! A guest is hostile: code that broke out inside a sandbox may be the one that answers. So
-//! every answer has a bound ([`MESSAGE_LIMIT`], [`EVENT_LIMIT`], [`ANSWER_LIMIT`]), every short
+//! every answer has a bound ([`MESSAGE_LIMIT`] and its like), every short
 //! call has a time limit, and words from a guest are made harmless before they are shown.
 //!
 //! Start at [`GuestClient`]; the calls are in the files of their subject.
@@ -16,13 +16,14 @@ mod state;
 mod terminal;
 mod transfer;
 mod transport;
+mod watch;
 
 use std::fmt;
 use std::time::Duration;
 
 use base64::Engine as _;
 use connectrpc::client::{CallOptions, ClientConfig};
-use http::Uri;
+use http::{HeaderValue, Uri};
 
 pub use error::{BoxError, GuestError};
 pub use process::{Ended, Event, Running, StartOptions};
@@ -31,12 +32,16 @@ pub use terminal::{TerminalInput, TerminalSize};
 pub use transfer::Download;
 pub use transport::Dial;
 use transport::Transport;
+pub use watch::{Change, WatchOptions, Watching};
 
 use crate::filesystem::FilesystemClient;
 use crate::process::ProcessClient;
 
-/// The most that one answer of a call may have: a long folder listing is the largest.
+/// The most that one answer of a call may have, listings of folders apart.
 pub const MESSAGE_LIMIT: usize = 16 << 20;
+/// The most that a listing may have: as much as a guest makes, so that a folder with a hundred
+/// thousand files can be listed.
+pub const LISTING_LIMIT: usize = 48 << 20;
 /// The most that one event of a stream may have. Guests send pieces far smaller.
 pub const EVENT_LIMIT: usize = 4 << 20;
 /// The most that a plain HTTP answer may have, file bodies apart.
@@ -56,7 +61,21 @@ pub struct GuestClient {
 impl GuestClient {
     /// A client that gets its connections from `dial`, none of them before the first call.
     pub fn new(dial: impl Dial) -> Self {
-        let transport = Transport::new(dial);
+        Self::over(Transport::new(dial))
+    }
+
+    /// The same client with a token, which every call shows from now on.
+    ///
+    /// The guest learned it by [`GuestClient::init`]. It shares the connections of this one.
+    pub fn with_token(&self, token: &str) -> Result<Self, GuestError> {
+        // The token is not told: errors end in logs.
+        let token = HeaderValue::from_str(token).map_err(|_| GuestError::InvalidArgument {
+            message: "the access token cannot be sent in a header".to_owned(),
+        })?;
+        Ok(Self::over(self.transport.with_token(token)))
+    }
+
+    fn over(transport: Transport) -> Self {
         let config = ClientConfig::new(Uri::from_static(transport::BASE))
             .proto()
             .with_default_max_message_size(MESSAGE_LIMIT);

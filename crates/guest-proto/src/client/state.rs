@@ -52,6 +52,9 @@ pub struct Init {
     /// Where that runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_workdir: Option<String>,
+    /// Certificates that the sandbox is to trust, as PEM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ca_bundle: Option<String>,
     /// What the sandbox may use, for its metrics: from inside it sees the host's figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsTold>,
@@ -103,6 +106,9 @@ impl GuestClient {
     }
 
     /// Tells the guest how its sandbox is set up.
+    ///
+    /// A guest that has a token already wants to see it: either as [`Init::access_token`] or from
+    /// a client [`GuestClient::with_token`], which is how it gets another one.
     pub async fn init(&self, init: &Init) -> Result<(), GuestError> {
         let body = serde_json::to_vec(init).map_err(|error| GuestError::InvalidArgument {
             message: format!("the set-up cannot be written: {error}"),

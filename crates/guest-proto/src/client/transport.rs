@@ -51,6 +51,8 @@ pub trait Dial: Send + Sync + 'static {
 #[derive(Clone)]
 pub(super) struct Transport {
     shared: Arc<Shared>,
+    /// What every request shows, if anything. Marked as sensitive, so no `Debug` tells it.
+    token: Option<HeaderValue>,
 }
 
 struct Shared {
@@ -66,7 +68,13 @@ impl Transport {
             idle: Mutex::default(),
             connections: TaskTracker::new(),
         };
-        Self { shared: Arc::new(shared) }
+        Self { shared: Arc::new(shared), token: None }
+    }
+
+    /// The same connections, with requests that show a token.
+    pub(super) fn with_token(&self, mut token: HeaderValue) -> Self {
+        token.set_sensitive(true);
+        Self { shared: Arc::clone(&self.shared), token: Some(token) }
     }
 
     /// Runs a task that belongs to a call and ends with it.
@@ -84,6 +92,9 @@ impl Transport {
         mut request: Request<ClientBody>,
     ) -> Result<Response<GuestBody>, TransportError> {
         to_origin_form(&mut request);
+        if let Some(token) = &self.token {
+            request.headers_mut().insert("x-access-token", token.clone());
+        }
         loop {
             let reused = self.shared.take_idle().await;
             let fresh = reused.is_none();

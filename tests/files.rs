@@ -1,0 +1,72 @@
+//! What the client of a guest does with files besides bodies, in a real sandbox.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::stream;
+use guest_proto::client::{BoxError, Change, GuestError, Init, WatchOptions};
+use guest_proto::filesystem::EventType;
+use provider::Provider as _;
+
+use crate::support::Home;
+
+#[tokio::test]
+async fn a_client_watches_a_folder_and_shows_its_token() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = provider_native::random_id().unwrap();
+    provider.create(&id, &domain::SandboxSpec::default()).await.unwrap();
+    let guest = provider::guest(Arc::new(provider.clone()), id.clone());
+
+    guest.make_dir("/workspace/watched", None).await.unwrap();
+    let options = WatchOptions { recursive: true, include_entry: true, ..WatchOptions::default() };
+    let mut watching = guest.watch("/workspace/watched", None, options).await.unwrap();
+    let body = || stream::iter([Ok::<_, BoxError>(Bytes::from_static(b"text"))]);
+    guest.upload("/workspace/watched/a/new", None, body()).await.unwrap();
+    let mut seen = Vec::new();
+    while !seen.contains(&("a/new".to_owned(), EventType::EVENT_TYPE_WRITE)) {
+        let next = tokio::time::timeout(Duration::from_secs(10), watching.next());
+        match next.await.unwrap().unwrap() {
+            Change::Happened { name, kind, entry } => {
+                assert_eq!(entry.unwrap().path, format!("/workspace/watched/{name}"));
+                seen.push((name, kind));
+            }
+            Change::Lost(count) => panic!("{count:?} changes were lost"),
+        }
+    }
+    assert_eq!(seen[0], ("a".to_owned(), EventType::EVENT_TYPE_CREATE));
+    let error = guest.watch("/not/there", None, options).await.unwrap_err();
+    assert!(matches!(error, GuestError::NotFound { .. }), "{error}");
+
+    let told = |token: &str| Init { access_token: Some(token.to_owned()), ..Init::default() };
+    guest.init(&told("first")).await.unwrap();
+    let refused = [
+        guest.list().await.map(drop),
+        guest.stat("/", None).await.map(drop),
+        guest.environment().await.map(drop),
+        guest.download("/etc/passwd", None).await.map(drop),
+        guest.upload("/tmp/x", None, body()).await,
+        guest.init(&told("second")).await,
+    ];
+    for refused in refused {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, GuestError::Refused { code: "unauthenticated", .. }), "{error:?}");
+        assert!(!format!("{error:?}").contains("first"), "{error:?}");
+    }
+    guest.health().await.unwrap();
+
+    let first = guest.with_token("first").unwrap();
+    assert!(!format!("{first:?}").contains("first"));
+    first.list().await.unwrap();
+    first.stat("/", None).await.unwrap();
+    first.upload("/tmp/x", None, body()).await.unwrap();
+    assert_eq!(first.download("/tmp/x", None).await.unwrap().length(), Some(4));
+    first.init(&told("second")).await.unwrap();
+    first.list().await.unwrap_err();
+    guest.with_token("second").unwrap().list().await.unwrap();
+
+    provider.destroy(&id).await.unwrap();
+    drop((guest, first, watching, provider));
+    home.assert_nothing_left();
+}
