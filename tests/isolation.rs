@@ -58,7 +58,7 @@ if os.listdir('/home') != ['user']: print('/home', os.listdir('/home'))
 if open('/etc/shadow').read().count('$'): print('password hashes')
 if os.listdir('/sys'): print('/sys')
 names = {line.split()[-1] for line in open('/proc/net/unix') if '@' in line}
-if names != {'@soma-guest'}: print('abstract sockets', names)
+if names != {'@soma-guest', '@soma-sudo'}: print('abstract sockets', names)
 ",
     );
 }

@@ -9,6 +9,7 @@
 //! - `layering`: which crate may use which;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `sdk`: the official SDK of E2B against our guest;
+//! - `sudo`: becoming root in a sandbox, or not;
 //! - `user`: life as an ordinary user;
 //! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
 
@@ -23,5 +24,6 @@ mod isolation;
 mod layering;
 mod run;
 mod sdk;
+mod sudo;
 mod support;
 mod user;

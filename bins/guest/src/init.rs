@@ -21,6 +21,7 @@ use crate::process::Spawner;
 use crate::server::{self, Peers};
 use crate::spawner;
 use crate::state::State;
+use crate::sudo::{self, Door};
 
 /// The abstract name of the guest's socket, in the sandbox's network namespace.
 const SOCKET_NAME: &[u8] = b"soma-guest";
@@ -37,9 +38,10 @@ pub(crate) fn run() -> io::Result<ExitCode> {
     let spawner = fdpass::inherited(3)?;
     let ready = fdpass::inherited(4)?;
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
+    let door = Door::open(None)?;
     rustix::io::write(&ready, &[1])?;
     drop(ready);
-    serve(listener, Peers::Outside, spawner)
+    serve(listener, Peers::Outside, door, spawner)
 }
 
 /// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
@@ -55,10 +57,16 @@ pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
         }
         Side::Parent(_) => drop(spawner),
     }
-    serve(UnixListener::bind(path)?, Peers::Anybody, guest)
+    let door = Door::open(Some(path))?;
+    serve(UnixListener::bind(path)?, Peers::Anybody, door, guest)
 }
 
-fn serve(listener: UnixListener, peers: Peers, spawner: OwnedFd) -> io::Result<ExitCode> {
+fn serve(
+    listener: UnixListener,
+    peers: Peers,
+    door: Door,
+    spawner: OwnedFd,
+) -> io::Result<ExitCode> {
     raise_open_files()?;
     listener.set_nonblocking(true)?;
     // One thread is plenty for moving bytes, and the smallest.
@@ -70,6 +78,7 @@ fn serve(listener: UnixListener, peers: Peers, spawner: OwnedFd) -> io::Result<E
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
             error = server::serve(listener, peers, Arc::clone(&state)) => Err(error),
+            error = sudo::serve(door, Arc::clone(&state)) => Err(error),
             () = reap(children) => Ok(ExitCode::FAILURE),
             () = state.spawner.gone() => Ok(ExitCode::from(SPAWNER_DIED)),
             _ = terminated.recv() => {

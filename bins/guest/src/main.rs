@@ -4,11 +4,12 @@
 //! soma-guest init        process 1 of the sandbox: serves files and processes
 //! soma-guest spawn       sits in the workload's cgroup and forks commands for `init`
 //! soma-guest supervise   outside of the sandbox: holds process 1, records why it ended
+//! sudo                   in the sandbox: asks process 1 to run something as another user
 //! ```
 //!
 //! [`init`] answers requests through [`server`], which hands processes to [`process`], files to
 //! [`files`] and the rest to [`http`]. A command is started by [`spawner`] and kept by
-//! [`keeper`]. The guest must not end because of what a client or the sandbox sends: nothing
+//! [`keeper`]. Called by the name `sudo`, it is the program of [`sudo`]. The guest must not end because of what a client or the sandbox sends: nothing
 //! here may panic.
 
 mod files;
@@ -21,6 +22,7 @@ mod process;
 mod server;
 mod spawner;
 mod state;
+mod sudo;
 mod supervise;
 mod users;
 
@@ -48,16 +50,23 @@ fn shut_off() -> std::io::Result<()> {
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args_os().skip(1);
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| sudo::is_name(&name)) {
+        return told(sudo::run(arguments.collect()));
+    }
     let program = arguments.next().unwrap_or_default();
     let rest: Vec<_> = arguments.collect();
-    let done = match program.to_str() {
+    told(match program.to_str() {
         Some("init") => init::run(),
         Some("spawn") => spawner::run(),
         Some("supervise") => supervise::run(&rest),
         Some("outside") => init::run_outside(&rest),
+        Some("sudo") => sudo::run_outside(rest),
         _ => Err(std::io::Error::other("expected one of: init, spawn, supervise")),
-    };
+    })
+}
+
+fn told(done: std::io::Result<ExitCode>) -> ExitCode {
     match done {
         Ok(code) => code,
         Err(error) => {

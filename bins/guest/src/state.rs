@@ -66,11 +66,19 @@ pub(crate) struct Defaults {
     pub(crate) workdir: Option<PathBuf>,
     /// What the engine allows this sandbox, for metrics: the guest sees the host's figures.
     pub(crate) limits: Option<LimitsTold>,
+    /// Whether processes of the sandbox may become its root with `sudo`.
+    pub(crate) sudo: bool,
 }
 
 impl Default for Defaults {
     fn default() -> Self {
-        Self { environment: BTreeMap::new(), user: "user".to_owned(), workdir: None, limits: None }
+        Self {
+            environment: BTreeMap::new(),
+            user: "user".to_owned(),
+            workdir: None,
+            limits: None,
+            sudo: true,
+        }
     }
 }
 

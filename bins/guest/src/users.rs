@@ -44,6 +44,20 @@ pub(crate) fn find(name: &str) -> Option<User> {
     find_in(&read("/etc/passwd"), &read("/etc/group"), name)
 }
 
+/// Finds the account whose id is `uid`.
+pub(crate) fn find_by_id(uid: u32) -> Option<User> {
+    let passwd = read("/etc/passwd");
+    let account = passwd.lines().filter_map(Account::parse).find(|one| one.uid == uid)?;
+    find_in(&passwd, &read("/etc/group"), account.name)
+}
+
+/// The id of the group called `name`.
+pub(crate) fn group_id(name: &str) -> Option<u32> {
+    let groups = read("/etc/group");
+    let group = groups.lines().filter_map(Group::parse).find(|one| one.name == name)?;
+    Some(group.gid)
+}
+
 /// Finds the account called `name`, or says that there is none in the words of the protocol.
 ///
 /// A sandbox that a user of the host made may have few ids, or only one: nobody can be whom it
@@ -175,9 +189,9 @@ impl<'a> Group<'a> {
     }
 }
 
-/// Reads an id. The largest number is not one: to `setuid` and `chown` it means "leave as it
+/// Reads an id, as it stands in a file or after a `#`. The largest number is not one: to `setuid` and `chown` it means "leave as it
 /// is", and a command of that user would run as root.
-fn parse_id(text: &str) -> Option<u32> {
+pub(crate) fn parse_id(text: &str) -> Option<u32> {
     text.parse().ok().filter(|id| *id != u32::MAX)
 }
 

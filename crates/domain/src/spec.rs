@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::limits::Limits;
 
 /// The wish for a sandbox.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SandboxSpec {
     /// What it may use.
@@ -20,6 +20,25 @@ pub struct SandboxSpec {
     /// written down with the sandbox.
     #[serde(default)]
     pub allow_unenforced: bool,
+    /// Whether its user may become its root with `sudo`. One that says nothing may.
+    #[serde(default = "allowed")]
+    pub sudo: bool,
+}
+
+impl Default for SandboxSpec {
+    fn default() -> Self {
+        Self {
+            limits: Limits::default(),
+            environment: BTreeMap::new(),
+            lifetime: Lifetime::default(),
+            allow_unenforced: false,
+            sudo: allowed(),
+        }
+    }
+}
+
+fn allowed() -> bool {
+    true
 }
 
 /// How long a sandbox is kept.

@@ -78,6 +78,7 @@ impl NativeProvider {
         let init = Init {
             env_vars: Some(spec.environment.clone()),
             limits: Some(limits),
+            sudo: Some(spec.sudo),
             ..Init::default()
         };
         let guest = provider::guest(Arc::new(self.clone()), id.clone());

@@ -16,3 +16,4 @@ pub mod mount;
 pub mod namespace;
 pub mod network;
 pub mod process;
+pub mod sender;

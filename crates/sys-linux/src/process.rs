@@ -5,7 +5,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::ptr;
 
 /// Arguments or environment of a program, laid out as the kernel wants them.
@@ -102,7 +102,10 @@ pub fn termination_descriptor() -> io::Result<OwnedFd> {
     signals_descriptor(&[libc::SIGTERM, libc::SIGINT])
 }
 
-fn signals_descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
+/// Blocks the given signals and opens a descriptor that is readable when one of them has come.
+///
+/// What a child becomes must get a clean mask again: [`unblock_signals`].
+pub fn signals_descriptor(signals: &[i32]) -> io::Result<OwnedFd> {
     mask(libc::SIG_BLOCK, signals)?;
     let set = signal_set(signals);
     // SAFETY: the set lives during the call; -1 asks for a new descriptor.
@@ -111,6 +114,29 @@ fn signals_descriptor(signals: &[c_int]) -> io::Result<OwnedFd> {
     checked(number)?;
     // SAFETY: the kernel has just given us this descriptor, nobody else has it.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}
+
+/// The next signal that came to a descriptor of [`signals_descriptor`]; none when all were read.
+pub fn next_signal(descriptor: impl AsFd) -> io::Result<Option<i32>> {
+    // The kernel writes whole records, each beginning with the signal's number.
+    let mut record = [0; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(descriptor, &mut record) {
+        Ok(length) if length == record.len() => {
+            let [a, b, c, d, ..] = record;
+            Ok(Some(i32::from_ne_bytes([a, b, c, d])))
+        }
+        Ok(_) | Err(rustix::io::Errno::AGAIN) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Whether this process ignores a signal, as one started by `nohup` ignores a hang-up.
+pub fn ignores(signal: i32) -> bool {
+    // SAFETY: `sigaction` is plain data, for which all zeroes is a valid value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: nothing is set; the pointer is to a `sigaction` of ours.
+    let known = unsafe { libc::sigaction(signal, ptr::null(), &raw mut action) } == 0;
+    known && action.sa_sigaction == libc::SIG_IGN
 }
 
 /// Blocks no signal any more.
@@ -159,6 +185,13 @@ mod tests {
         let none = Strings::new(Vec::new());
         let error = execute(c"/nowhere/at/all", &none, &none);
         assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
+    }
+
+    #[test]
+    fn what_rust_ignores_is_known_as_ignored() {
+        assert!(ignores(libc::SIGPIPE));
+        assert!(!ignores(libc::SIGWINCH));
+        assert!(!ignores(4000));
     }
 
     #[test]

@@ -49,6 +49,7 @@ struct Told {
     default_user: Option<String>,
     default_workdir: Option<String>,
     limits: Option<Limits>,
+    sudo: Option<bool>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -144,6 +145,9 @@ fn apply(told: Told, state: &State) {
     }
     if let Some(workdir) = told.default_workdir.filter(|workdir| !workdir.is_empty()) {
         defaults.workdir = Some(PathBuf::from(workdir));
+    }
+    if let Some(sudo) = told.sudo {
+        defaults.sudo = sudo;
     }
     if let Some(limits) = told.limits {
         defaults.limits = Some(LimitsTold {

@@ -107,7 +107,7 @@ impl Program {
 }
 
 /// Where a program may be: itself when its name has a slash, else in each folder of the path.
-fn candidates(name: &CStr, path: &[u8]) -> Vec<CString> {
+pub(crate) fn candidates(name: &CStr, path: &[u8]) -> Vec<CString> {
     if name.is_empty() {
         return Vec::new();
     }

@@ -22,13 +22,15 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitOptions, getppid, kill_process, kill_process_group, set_child_subreaper,
-    set_parent_process_death_signal, wait,
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, kill_process_group,
+    set_child_subreaper, set_parent_process_death_signal, wait,
 };
 use sys_linux::namespace::{Namespaces, Side, fork};
 
 use crate::spawner::Request;
+use crate::sudo;
 
+pub(crate) use execute::candidates;
 pub(crate) use message::{Order, Report};
 
 /// While a tree is being killed: how long to wait before looking for what was missed.
@@ -64,6 +66,7 @@ fn prepare(requests: OwnedFd, spawner: Pid) -> io::Result<Option<(Request, Owned
 fn keep(request: Request, children: &OwnedFd, taken: OwnedFd) -> i32 {
     let Request { command, stdin, stdout, stderr, control } = request;
     let program = execute::Program::new(command);
+    let _ = Report::Keeper { pid: getpid().as_raw_pid() }.send(&control);
     let main = match fork(Namespaces::NONE) {
         Ok(Side::Child) => program.run([&stdin, &stdout, &stderr], &control),
         Ok(Side::Parent(main)) => main,
@@ -157,8 +160,10 @@ impl Keeper {
     fn obey(&mut self) {
         let Some(control) = &self.control else { return };
         match Order::receive(control) {
-            Ok(Some(Order::Kill)) => self.killing = true,
-            Ok(Some(Order::Signal { signal })) => self.signal(signal),
+            Ok(Some((Order::Kill, _))) => self.killing = true,
+            Ok(Some((Order::Signal { signal }, _))) => self.signal(signal),
+            // Its processes are below us, as all that the command starts.
+            Ok(Some((Order::Sudo, along))) => sudo::monitor::start(along),
             // The guest has all it wanted to know. The command's children live on.
             Ok(None) | Err(_) => self.control = None,
         }

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -31,6 +31,8 @@ pub(crate) struct Spawner {
 #[derive(Debug)]
 pub(super) struct Launched {
     pub(super) pid: u32,
+    /// Its keeper, by process id.
+    pub(super) keeper: i32,
     pub(super) control: Control,
     pub(super) ends: Ends,
     /// The program could not be executed, as far as is known yet.
@@ -91,12 +93,14 @@ impl Spawner {
         drop((body, child_stdin, child_stdout, child_stderr, keepers));
 
         let mut exec_errno = None;
+        let mut keeper = 0;
         loop {
             match control.report().await? {
                 Some(Report::Started { pid }) => {
                     let pid = u32::try_from(pid).map_err(io::Error::other)?;
-                    return Ok(Launched { pid, control, ends, exec_errno });
+                    return Ok(Launched { pid, keeper, control, ends, exec_errno });
                 }
+                Some(Report::Keeper { pid }) => keeper = pid,
                 Some(Report::NotExecuted { errno }) => exec_errno = Some(errno),
                 Some(Report::Failed { errno }) => {
                     return Err(io::Error::from_raw_os_error(errno));
@@ -111,7 +115,7 @@ impl Spawner {
 
 /// The guest's end of the socket to a command's keeper.
 #[derive(Debug)]
-pub(super) struct Control {
+pub(crate) struct Control {
     socket: UnixDatagram,
 }
 
@@ -131,7 +135,12 @@ impl Control {
 
     /// Tells the keeper what to do.
     pub(super) fn order(&self, order: Order) -> io::Result<()> {
-        order.send(&self.socket)
+        order.send(&self.socket, &[])
+    }
+
+    /// Has the keeper run what one of its processes asked for with `sudo`.
+    pub(crate) fn pass_on(&self, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        Order::Sudo.send(&self.socket, descriptors)
     }
 }
 

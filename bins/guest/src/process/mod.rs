@@ -8,6 +8,7 @@
 mod audience;
 mod ending;
 mod event;
+mod keepers;
 mod launch;
 mod prepare;
 mod running;
@@ -37,6 +38,7 @@ use guest_proto::process::{
 };
 
 pub(crate) use launch::Spawner;
+pub(crate) use prepare::OOM_SCORE_ADJUSTMENT;
 pub(crate) use stream::keepalive;
 pub(crate) use table::Table;
 
@@ -138,8 +140,7 @@ impl ProcessService for Processes {
         // either not started or known.
         let started = crate::spawn(async move {
             let launched = state.spawner.launch(&command, wish).await?;
-            let budget = &state.processes.budget;
-            let (process, watch) = Process::adopt(launched, config, request.tag, budget);
+            let (process, watch) = Process::adopt(launched, config, request.tag, &state.processes);
             state.processes.add(Arc::clone(&process));
             let from_the_start = Some(0);
             let events = stream::follow(process, from_the_start, Until::Ended, context.headers())

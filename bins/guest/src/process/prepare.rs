@@ -16,7 +16,7 @@ use crate::users::User;
 use crate::{paths, users};
 
 /// Commands are the first to go when memory runs out, well before their keeper and the spawner.
-const OOM_SCORE_ADJUSTMENT: i32 = 500;
+pub(crate) const OOM_SCORE_ADJUSTMENT: i32 = 500;
 
 /// Makes the command that a request asks for, or says what is wrong with it.
 pub(super) fn command(

@@ -34,7 +34,6 @@ use super::event::Channel;
 use super::launch::{Control, Ends, Launched};
 use super::table::Table;
 use super::terminal::{Opened, Size, Terminal};
-use super::transcript::Budget;
 use crate::keeper::{Order, Report};
 
 /// The largest piece of output that is sent at once.
@@ -77,10 +76,11 @@ impl Process {
         launched: Launched,
         config: ProcessConfig,
         tag: Option<String>,
-        budget: &Arc<Budget>,
+        table: &Table,
     ) -> (Arc<Self>, Watch) {
-        let Launched { pid, control, ends, exec_errno } = launched;
+        let Launched { pid, keeper, control, ends, exec_errno } = launched;
         let control = Arc::new(control);
+        table.keepers.add(keeper, &control);
         let (stdin, terminal, size, outputs, held) = match ends {
             Ends::Pipes { stdin, stdout, stderr } => {
                 let outputs = vec![(Channel::Stdout, stdout), (Channel::Stderr, stderr)];
@@ -94,7 +94,7 @@ impl Process {
         let process = Arc::new(Self {
             pid,
             tag,
-            audience: Audience::new(Arc::clone(budget), size),
+            audience: Audience::new(Arc::clone(&table.budget), size),
             config: Mutex::new(config),
             stdin: tokio::sync::Mutex::new(stdin),
             has_terminal: terminal.is_some(),
@@ -102,7 +102,8 @@ impl Process {
             control: Mutex::new(Some(Arc::clone(&control))),
             impatient: watch::Sender::new(false),
         });
-        let watch = Watch { process: Arc::clone(&process), control, outputs, held, exec_errno };
+        let watch =
+            Watch { process: Arc::clone(&process), keeper, control, outputs, held, exec_errno };
         (process, watch)
     }
 
@@ -193,6 +194,7 @@ impl Process {
 #[derive(Debug)]
 pub(super) struct Watch {
     process: Arc<Process>,
+    keeper: i32,
     control: Arc<Control>,
     outputs: Vec<(Channel, pipe::Receiver)>,
     /// The command's end of a terminal.
@@ -203,7 +205,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Sees the process through to its end.
     pub(super) async fn run(self, deadline: Option<Instant>, table: &Table) {
-        let Self { process, control, outputs, held, mut exec_errno } = self;
+        let Self { process, keeper, control, outputs, held, mut exec_errno } = self;
         let (hurry, hurried) = watch::channel(false);
         let pumps: Vec<_> = outputs
             .into_iter()
@@ -262,9 +264,9 @@ impl Watch {
             let gone = async { while let Ok(Some(_)) = control.report().await {} };
             let _ = timeout(PATIENCE, gone).await;
         }
-        drop(control);
         process.finish(Ending { exit, exec_errno, expired });
         table.ended(process);
+        table.keepers.see_off(keeper, control).await;
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::keepers::Keepers;
 use super::running::Process;
 use super::transcript::Budget;
 
@@ -16,6 +17,8 @@ const MOST_ENDED: usize = 1024;
 /// The table of processes.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
+    /// The keepers of the processes, those that outlived their command included.
+    pub(crate) keepers: Keepers,
     inner: Mutex<Inner>,
     /// What is kept of the output of all of them.
     pub(super) budget: Arc<Budget>,

@@ -62,6 +62,9 @@ pub(crate) struct RunArguments {
     /// Run also where this host cannot hold the sandbox to all of these limits.
     #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
     allow_unenforced: bool,
+    /// Nobody in the sandbox becomes its root with sudo.
+    #[arg(long)]
+    no_sudo: bool,
     /// The network comes with a later release.
     #[arg(long, value_name = "NETWORK", num_args = 0..=1)]
     network: Option<Vec<OsString>>,
@@ -115,6 +118,7 @@ impl Plan {
             limits,
             lifetime: Lifetime::WithCaller,
             allow_unenforced: arguments.allow_unenforced,
+            sudo: !arguments.no_sudo,
             ..SandboxSpec::default()
         };
         Ok(Self { spec, start, language, timeout })

@@ -58,6 +58,9 @@ pub struct Init {
     /// What the sandbox may use, for its metrics: from inside it sees the host's figures.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub limits: Option<LimitsTold>,
+    /// Whether the sandbox's user may become its root with `sudo`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sudo: Option<bool>,
 }
 
 /// What a guest is told of its sandbox's limits.

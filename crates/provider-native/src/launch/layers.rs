@@ -95,7 +95,7 @@ fn assemble_mapped(
     // File handles that survive: what watches a file can be hibernated.
     let lasting = [("index", "on"), ("nfs_export", "on")];
     let root = overlay("base", "root", &lasting)?;
-    let usr = overlay("usr", "usr", &lasting)?;
+    let usr = overlay(OVER_USR, "usr", &lasting)?;
     Ok((root, usr))
 }
 
@@ -112,7 +112,7 @@ fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, OwnedFd)
     // What an overlay notes about files goes where a user may write notes.
     let notes = [("userxattr", "")];
     let root = overlay("base", "root", &notes)?;
-    let usr = overlay("base/usr:usr", "usr", &notes)?;
+    let usr = overlay(OVER_USR, "usr", &notes)?;
     Ok((root, usr))
 }
 
@@ -130,6 +130,9 @@ fn gather(order: &Order, layers: [&OwnedFd; 3]) -> Result<(), Failure> {
     // relative.
     rustix::process::fchdir(&places).step(step)
 }
+
+/// What the template has of `/usr` lies over the host's.
+const OVER_USR: &str = "base/usr:usr";
 
 fn overlay(lower: &str, layer: &str, more: &[(&str, &str)]) -> Result<OwnedFd, Failure> {
     let upper = format!("disk/{layer}/upper");
