@@ -346,6 +346,21 @@ fn the_service_makes_moves_lists_and_removes() {
 }
 
 #[test]
+fn a_folder_of_a_hundred_thousand_files_is_listed() {
+    let guest = Guest::start();
+    fs::create_dir(guest.path("")).unwrap();
+    for number in 0..100_000 {
+        fs::File::create(guest.path(&format!("file-{number:06}"))).unwrap();
+    }
+    let listed = guest.call("ListDir", &json!({ "path": guest.path("").to_str() })).json();
+    let entries = listed["entries"].as_array().unwrap();
+    assert_eq!(entries.len(), 100_000);
+    assert_eq!(entries[99_999]["name"], "file-099999");
+    let kibibytes = guest.peak_memory_kibibytes();
+    assert!(kibibytes < 96 << 10, "the guest took {kibibytes} KiB");
+}
+
+#[test]
 fn the_service_tells_who_is_unknown_and_which_paths_make_no_sense() {
     let guest = Guest::start();
     let headers = [("content-type", "application/json"), ("authorization", "Basic bm9vbmU6")];

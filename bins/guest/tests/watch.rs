@@ -182,6 +182,14 @@ fn changes_of_the_folder_itself_have_the_name_of_a_dot() {
     assert!(events(&guest, &id).is_empty());
 }
 
+/// Whether the guest still watches anything.
+fn holds_inotify(guest: &Guest) -> bool {
+    let open = fs::read_dir(format!("/proc/{}/fd", guest.child.id())).unwrap();
+    open.flatten().any(|one| {
+        fs::read_link(one.path()).is_ok_and(|link| link == Path::new("anon_inode:inotify"))
+    })
+}
+
 #[test]
 fn what_cannot_be_watched_and_watchers_that_are_not_there_are_told() {
     let guest = start();
@@ -198,9 +206,11 @@ fn what_cannot_be_watched_and_watchers_that_are_not_there_are_told() {
         assert_eq!(refusal(method, unknown), (404, "not_found".to_owned()));
     }
     let id = watch(&guest, "", json!({}));
+    assert!(holds_inotify(&guest));
     assert_eq!(guest.call("RemoveWatcher", &json!({ "watcherId": id })).status, 200);
     let gone = json!({ "watcherId": id });
     assert_eq!(refusal("GetWatcherEvents", gone), (404, "not_found".to_owned()));
+    wait_until(|| !holds_inotify(&guest));
 
     let mut stream = Stream::open(&guest, &path("none"), &[]);
     assert_eq!(stream.next()["error"]["code"], "not_found");
