@@ -56,7 +56,8 @@ for path in ['/root/.ssh', '/root/.cargo', '/home/user/.ssh', '/etc/ssh', '/etc/
     if os.path.exists(path): print(path)
 if os.listdir('/home') != ['user']: print('/home', os.listdir('/home'))
 if open('/etc/shadow').read().count('$'): print('password hashes')
-if os.listdir('/sys'): print('/sys')
+if os.listdir('/sys') not in ([], ['fs']): print('/sys')
+if os.path.exists('/sys/fs') and os.listdir('/sys/fs') != ['cgroup']: print('/sys/fs')
 names = {line.split()[-1] for line in open('/proc/net/unix') if '@' in line}
 if names != {'@soma-guest', '@soma-sudo'}: print('abstract sockets', names)
 ",

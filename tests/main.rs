@@ -7,6 +7,7 @@
 //! - `hibernate`: a sandbox dumped and restored with CRIU;
 //! - `isolation`: what a sandbox can see and do, from inside;
 //! - `layering`: which crate may use which;
+//! - `metrics`: what a sandbox uses and what listens in it;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `sdk`: the official SDK of E2B against our guest;
 //! - `sudo`: becoming root in a sandbox, or not;
@@ -22,6 +23,7 @@ mod files;
 mod hibernate;
 mod isolation;
 mod layering;
+mod metrics;
 mod run;
 mod sdk;
 mod sudo;

@@ -3,11 +3,14 @@
 use std::path::PathBuf;
 use std::{env, fs};
 
+/// The contracts, by name.
+const FILES: [&str; 3] = ["process.proto", "filesystem.proto", "soma.proto"];
+
 fn main() {
     // Asked when it runs and not when it is built: target folders are shared between checkouts.
     let here = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));
     let proto = here.join("../../proto");
-    let files = ["process.proto", "filesystem.proto"].map(|name| proto.join(name));
+    let files = FILES.map(|name| proto.join(name));
     println!("cargo:rerun-if-changed={}", proto.display());
 
     let mut compiler = protox::Compiler::new([&proto]).expect("the proto folder is there");
@@ -17,7 +20,7 @@ fn main() {
     fs::write(&set, compiler.encode_file_descriptor_set()).expect("OUT_DIR is writable");
 
     connectrpc_build::Config::new()
-        .files(&["process.proto", "filesystem.proto"])
+        .files(&FILES)
         .descriptor_set(&set)
         .include_file("protocol.rs")
         .gate_client_feature(true)

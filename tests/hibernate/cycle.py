@@ -29,6 +29,14 @@ NEW_MOUNTS, NEW_USERS = 0x20000, 0x10000000
 OUTSIDE = {"usr": "/usr", "dev": "/dev", "soma": "/run/soma"}
 
 
+def cgroups(pid):
+    """The sandbox's cgroups, which CRIU would mount as the host's. They go with its processes:
+    the engine makes them anew before it restores a sandbox, and here empty folders do."""
+    lines = pathlib.Path(f"/proc/{pid}/mountinfo").read_text().splitlines()
+    places = [line.split()[4] for line in lines if " - cgroup" in line]
+    return {f"cgroup{number}": place for number, place in enumerate(places)}
+
+
 def check(result):
     if result < 0:
         error = ctypes.get_errno()
@@ -98,6 +106,8 @@ def main():
     pid = int(sys.argv[2])
     base = int(pathlib.Path(f"/proc/{pid}/uid_map").read_text().split()[1])
     processes = descendants(pid)
+    made_anew = cgroups(pid)
+    places = OUTSIDE | made_anew
     held = hold_file_systems(pid)
     # From here on mounts are this process's own, and gone when it ends.
     check(LIBC.unshare(NEW_MOUNTS))
@@ -110,8 +120,8 @@ def main():
     images.mkdir(mode=0o711)
     os.chown(images, base, base)
 
-    outside = [f"--external=mnt[{path}]:{name}" for name, path in OUTSIDE.items()]
-    dump = ["dump", "--unprivileged", "-t", str(pid), "--ghost-limit", "64M", *outside]
+    external = [f"--external=mnt[{path}]:{name}" for name, path in places.items()]
+    dump = ["dump", "--unprivileged", "-t", str(pid), "--ghost-limit", "64M", *external]
     criu(base_with_capabilities(base), dump, images)
     deadline = time.monotonic() + 10
     while any(os.path.exists(f"/proc/{process}") for process in processes):
@@ -122,7 +132,10 @@ def main():
     for image in images.iterdir():
         image.chmod(0o644)
     attach(held, work)
-    outside = [f"--external=mnt[{name}]:{work / name}" for name in OUTSIDE]
+    for name in made_anew:
+        (work / name).mkdir()
+        subprocess.run(["mount", "-t", "tmpfs", "none", str(work / name)], check=True)
+    external = [f"--external=mnt[{name}]:{work / name}" for name in places]
     # The loopback must be up before sockets come back.
     hook = work / "hook"
     hook.write_text(
@@ -134,7 +147,7 @@ def main():
     first = images / "pid"
     where = ["--root", str(work / "root"), "--pidfile", str(first), "--action-script", str(hook)]
     # As this process's own child: a sandbox ends with whoever is its parent.
-    criu([], ["restore", "-d", "--restore-sibling", *where, *outside], images)
+    criu([], ["restore", "-d", "--restore-sibling", *where, *external], images)
     restored = int(first.read_text())
     print(restored, flush=True)
     sys.stdin.read()

@@ -11,6 +11,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use guest_proto::version;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, wait};
 use sys_linux::fdpass;
@@ -41,13 +42,21 @@ pub(crate) fn run() -> io::Result<ExitCode> {
     let door = Door::open(None)?;
     rustix::io::write(&ready, &[1])?;
     drop(ready);
-    serve(listener, Peers::Outside, door, spawner)
+    serve(listener, Peers::Outside, door, spawner, version::PROTOCOL)
 }
 
 /// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
-/// of its own, on a socket in the file system that anybody may connect to.
+/// of its own, on a socket in the file system that anybody may connect to. With `--protocol N`
+/// after it, a guest that acts as that earlier one.
 pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
-    let [path] = arguments else { return Err(io::Error::other("expected the socket's path")) };
+    let (path, protocol) = match arguments {
+        [path] => (path, Some(version::PROTOCOL)),
+        [path, flag, number] if flag == "--protocol" => {
+            (path, number.to_str().and_then(|number| number.parse().ok()))
+        }
+        _ => return Err(io::Error::other("expected the socket's path")),
+    };
+    let protocol = protocol.ok_or_else(|| io::Error::other("expected the protocol's number"))?;
     let (guest, spawner) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     match fork(Namespaces::NONE)? {
@@ -58,7 +67,7 @@ pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
         Side::Parent(_) => drop(spawner),
     }
     let door = Door::open(Some(path))?;
-    serve(UnixListener::bind(path)?, Peers::Anybody, door, guest)
+    serve(UnixListener::bind(path)?, Peers::Anybody, door, guest, protocol)
 }
 
 fn serve(
@@ -66,6 +75,7 @@ fn serve(
     peers: Peers,
     door: Door,
     spawner: OwnedFd,
+    protocol: u32,
 ) -> io::Result<ExitCode> {
     raise_open_files()?;
     listener.set_nonblocking(true)?;
@@ -73,7 +83,7 @@ fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let state = Arc::new(State::new(Spawner::new(spawner)?));
+        let state = Arc::new(State::new(Spawner::new(spawner)?).acting_as(protocol));
         let children = signal(SignalKind::child())?;
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {

@@ -1,6 +1,6 @@
 //! Serves HTTP on the guest's socket.
 //!
-//! The two Connect services have their own paths; everything else is plain HTTP. Nothing is
+//! The three Connect services have their own paths; everything else is plain HTTP. Nothing is
 //! buffered here, and nothing that a peer sends ends the guest: a broken connection is dropped,
 //! alone.
 
@@ -14,6 +14,8 @@ use bytes::Bytes;
 use connectrpc::{ConnectRpcService, Limits, Router};
 use guest_proto::filesystem::FilesystemExt as _;
 use guest_proto::process::ProcessExt as _;
+use guest_proto::soma::guest::v1::GuestExt as _;
+use guest_proto::version;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
@@ -25,11 +27,13 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tower::Service as _;
 
 use crate::files::Filesystem;
 use crate::process::Processes;
+use crate::soma::Guest;
 use crate::state::State;
 
 /// The body of every answer.
@@ -68,12 +72,7 @@ pub(crate) enum Peers {
 
 /// Serves until the process ends.
 pub(crate) async fn serve(listener: UnixListener, peers: Peers, state: Arc<State>) -> io::Error {
-    let router = Arc::new(Processes::new(Arc::clone(&state))).register(Router::new());
-    let router = Arc::new(Filesystem::new(Arc::clone(&state))).register(router);
-    let limits = Limits::default()
-        .with_max_request_body_size(LARGEST_MESSAGE)
-        .with_max_message_size(LARGEST_MESSAGE);
-    let services = ConnectRpcService::new(router).with_limits(limits);
+    let services = services(&state);
     loop {
         match listener.accept().await {
             Ok((stream, _)) if may_connect(peers, &stream) => {
@@ -89,6 +88,17 @@ pub(crate) async fn serve(listener: UnixListener, peers: Peers, state: Arc<State
     }
 }
 
+/// Everything that speaks Connect.
+pub(crate) fn services(state: &Arc<State>) -> ConnectRpcService {
+    let router = Arc::new(Processes::new(Arc::clone(state))).register(Router::new());
+    let router = Arc::new(Filesystem::new(Arc::clone(state))).register(router);
+    let router = Arc::new(Guest::default()).register(router);
+    let limits = Limits::default()
+        .with_max_request_body_size(LARGEST_MESSAGE)
+        .with_max_message_size(LARGEST_MESSAGE);
+    ConnectRpcService::new(router).with_limits(limits)
+}
+
 fn may_connect(peers: Peers, stream: &UnixStream) -> bool {
     match peers {
         Peers::Outside => matches!(sys_linux::fdpass::peer_process(stream.as_fd()), Ok(None)),
@@ -96,7 +106,11 @@ fn may_connect(peers: Peers, stream: &UnixStream) -> bool {
     }
 }
 
-async fn converse(stream: UnixStream, services: ConnectRpcService, state: Arc<State>) {
+/// Answers the requests of one connection, until it is over.
+pub(crate) async fn converse<S>(stream: S, services: ConnectRpcService, state: Arc<State>)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let answer = service_fn(move |request| {
         let services = services.clone();
         let state = Arc::clone(&state);
@@ -124,8 +138,7 @@ async fn answer(
         Ok(body) => body,
         Err(refusal) => return refusal,
     };
-    let path = head.uri.path();
-    if path.starts_with("/process.Process/") || path.starts_with("/filesystem.Filesystem/") {
+    if is_connect(head.uri.path(), &state) {
         let request = Request::from_parts(head, body);
         return match services.call(request).await {
             Ok(response) => {
@@ -135,6 +148,13 @@ async fn answer(
         };
     }
     crate::http::respond(head, body, state).await
+}
+
+/// Whether a path is of a Connect service, and not of the plain routes.
+fn is_connect(path: &str, state: &State) -> bool {
+    path.starts_with("/process.Process/")
+        || path.starts_with("/filesystem.Filesystem/")
+        || (path.starts_with("/soma.guest.v1.Guest/") && state.protocol > version::FIRST)
 }
 
 fn is_preflight(request: &Request<Incoming>) -> bool {

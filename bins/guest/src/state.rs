@@ -16,6 +16,9 @@ pub(crate) struct State {
     pub(crate) processes: Table,
     /// The way to start more.
     pub(crate) spawner: Spawner,
+    /// The protocol that this guest acts as: its own, or an earlier one in tests of those who
+    /// drive guests.
+    pub(crate) protocol: u32,
 }
 
 impl State {
@@ -26,7 +29,13 @@ impl State {
             access: Mutex::default(),
             processes: Table::default(),
             spawner,
+            protocol: guest_proto::version::PROTOCOL,
         }
+    }
+
+    /// The same, acting as a guest of this protocol.
+    pub(crate) fn acting_as(self, protocol: u32) -> Self {
+        Self { protocol, ..self }
     }
 
     /// What applies where a request says nothing. Never hold it across an `await`.

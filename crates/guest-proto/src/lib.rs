@@ -3,10 +3,11 @@
 #[cfg(feature = "client")]
 pub mod client;
 mod stream;
+pub mod version;
 
 #[cfg(feature = "client")]
 pub use client::{Dial, GuestClient, GuestError};
-pub use generated::{filesystem, process};
+pub use generated::{filesystem, process, soma};
 pub use stream::ByteStream;
 
 #[allow(

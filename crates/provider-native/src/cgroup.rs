@@ -66,6 +66,11 @@ impl Group {
         !self.folders.is_empty()
     }
 
+    /// Where they are: one folder for each hierarchy.
+    pub(crate) fn folders(&self) -> &[PathBuf] {
+        &self.folders
+    }
+
     /// Makes them, without limits.
     pub(crate) fn make(&self) -> Result<(), Failure> {
         for folder in &self.folders {

@@ -20,6 +20,7 @@
 //!
 //! Start at [`start`], which the engine calls, then `launcher`, then `inside`.
 
+mod cgroups;
 mod identity;
 mod inside;
 mod launcher;

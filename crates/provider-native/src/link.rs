@@ -80,3 +80,45 @@ fn with_address(
     let path = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(name);
     Ok(act(&SocketAddrUnix::new(path)?)?)
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::launch::Report;
+    use crate::verbs::{Reply, Request, Verb};
+
+    /// What a side that means harm sends arrives as a message or as an error, and nothing else.
+    fn arrives<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        let (near, far) = pair().unwrap();
+        fdpass::send(&near, bytes, &[], SendFlags::empty()).unwrap();
+        receive(&far, RecvFlags::empty())
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+            let _ = arrives::<Request>(&bytes);
+            let _ = arrives::<Reply>(&bytes);
+            let _ = arrives::<Report>(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_request_names_no_sandbox_that_could_not_be(
+            place in 0usize..40,
+            byte in any::<u8>(),
+        ) {
+            let id = crate::random_id().unwrap();
+            let request = Request { number: 7, verb: Verb::Destroy { id } };
+            let mut bytes = postcard::to_stdvec(&request).unwrap();
+            let place = place % bytes.len();
+            bytes[place] = byte;
+            if let Ok(Some((Request { verb: Verb::Destroy { id }, .. }, _))) = arrives(&bytes) {
+                // It becomes the name of a folder.
+                prop_assert!(id.as_str().parse::<domain::SandboxId>().is_ok());
+                prop_assert!(!id.as_str().contains(['/', '.', '\0']));
+            }
+        }
+    }
+}

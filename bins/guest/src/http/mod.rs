@@ -17,6 +17,8 @@ mod compose;
 mod destination;
 mod download;
 mod file_body;
+#[cfg(feature = "fuzzing")]
+mod fuzzing;
 mod gunzip;
 mod gzip_body;
 mod init;
@@ -30,12 +32,16 @@ use std::io;
 use std::sync::Arc;
 
 use bytes::Bytes;
+use guest_proto::version;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
+
+#[cfg(feature = "fuzzing")]
+pub use fuzzing::parsers;
 
 use crate::files::{FileError, blocking};
 use crate::metrics;
@@ -91,6 +97,7 @@ pub(crate) async fn respond(head: Parts, body: Incoming, state: Arc<State>) -> R
 async fn measure(state: &State) -> Result<Response<Body>, HttpError> {
     let limits = state.defaults().limits;
     let metrics = blocking::short(move || Ok(metrics::measure(limits))).await?;
+    let metrics = if state.protocol > version::FIRST { metrics } else { metrics.without_usage() };
     json(StatusCode::OK, &metrics)
 }
 

@@ -23,10 +23,16 @@ pub(crate) struct Guest {
 
 impl Guest {
     pub(crate) fn start() -> Self {
+        Self::start_as(&[])
+    }
+
+    /// With further arguments.
+    pub(crate) fn start_as(arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let child = sys_linux::command::command(env!("CARGO_BIN_EXE_soma-guest"))
             .arg("outside")
             .arg(folder.path().join("socket"))
+            .args(arguments)
             .stdin(Stdio::null())
             .spawn()
             .unwrap();
@@ -43,6 +49,11 @@ impl Guest {
     /// A folder of this test, open to every user.
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
+    }
+
+    /// A client of the guest, the way hosts have one.
+    pub(crate) fn client(&self) -> guest_proto::GuestClient {
+        guest_proto::GuestClient::new(Socket(self.socket()))
     }
 
     pub(crate) fn connect(&self) -> UnixStream {
@@ -124,6 +135,17 @@ impl Drop for Guest {
         let pid = Pid::from_child(&self.child);
         let _ = kill_process(pid, Signal::TERM);
         let _ = self.child.wait();
+    }
+}
+
+struct Socket(PathBuf);
+
+#[async_trait::async_trait]
+impl guest_proto::Dial for Socket {
+    async fn dial(
+        &self,
+    ) -> Result<Box<dyn guest_proto::ByteStream>, guest_proto::client::BoxError> {
+        Ok(Box::new(tokio::net::UnixStream::connect(&self.0).await?))
     }
 }
 

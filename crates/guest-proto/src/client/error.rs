@@ -5,6 +5,7 @@ use http::StatusCode;
 use serde::Deserialize;
 
 use super::transport::BROKEN;
+use crate::version::Feature;
 
 /// A cause from some other crate.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -62,6 +63,20 @@ pub enum GuestError {
     Unavailable {
         /// What was seen of it.
         message: String,
+    },
+
+    /// The guest is of an earlier version, and has no such thing. Nothing was sent to it.
+    #[error(
+        "the guest of this sandbox speaks protocol {has} and has no `{}`, which came with \
+         protocol {}: a sandbox that is made now has it",
+        needs.name,
+        needs.since
+    )]
+    TooOld {
+        /// What it would have to have.
+        needs: Feature,
+        /// The protocol that it speaks.
+        has: u32,
     },
 
     /// Anything else.

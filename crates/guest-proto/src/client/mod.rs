@@ -11,31 +11,40 @@
 
 mod error;
 mod filesystem;
+mod metrics;
+mod ports;
 mod process;
 mod state;
 mod terminal;
 mod transfer;
 mod transport;
+mod version;
 mod watch;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use connectrpc::client::{CallOptions, ClientConfig};
 use http::{HeaderValue, Uri};
+use tokio::sync::OnceCell;
 
 pub use error::{BoxError, GuestError};
+pub use metrics::{CpuUsage, DiskUsage, Interface, MemoryUsage, Metrics, ProcessesUsage, Source};
+pub use ports::{Holder, Port, Ports, PortsEvent, Reach, Transport as PortTransport};
 pub use process::{Ended, Event, Running, StartOptions};
-pub use state::{Init, LimitsTold, Metrics};
+pub use state::{Init, LimitsTold};
 pub use terminal::{TerminalInput, TerminalSize};
 pub use transfer::Download;
 pub use transport::Dial;
 use transport::Transport;
+pub use version::GuestVersion;
 pub use watch::{Change, WatchOptions, Watching};
 
 use crate::filesystem::FilesystemClient;
 use crate::process::ProcessClient;
+use crate::soma::guest::v1::GuestClient as OwnClient;
 
 /// The most that one answer of a call may have, listings of folders apart.
 pub const MESSAGE_LIMIT: usize = 16 << 20;
@@ -56,6 +65,8 @@ pub struct GuestClient {
     transport: Transport,
     processes: ProcessClient<Transport>,
     files: FilesystemClient<Transport>,
+    own: OwnClient<Transport>,
+    version: Arc<OnceCell<GuestVersion>>,
 }
 
 impl GuestClient {
@@ -81,7 +92,9 @@ impl GuestClient {
             .with_default_max_message_size(MESSAGE_LIMIT);
         Self {
             processes: ProcessClient::new(transport.clone(), config.clone()),
-            files: FilesystemClient::new(transport.clone(), config),
+            files: FilesystemClient::new(transport.clone(), config.clone()),
+            own: OwnClient::new(transport.clone(), config),
+            version: Arc::default(),
             transport,
         }
     }

@@ -8,30 +8,10 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Limited};
 use serde::{Deserialize, Serialize};
 
+use super::error::harmless;
+use super::metrics::Metrics;
 use super::transport::BASE;
 use super::{ANSWER_LIMIT, CALL_TIMEOUT, GuestClient, GuestError};
-
-/// What a guest measures of its sandbox. Fields that a guest leaves out are zero.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct Metrics {
-    /// When, in seconds since 1970.
-    pub ts: i64,
-    /// Processors that can be used.
-    pub cpu_count: u32,
-    /// How much of them is used, in hundredths.
-    pub cpu_used_pct: f64,
-    /// Memory in bytes.
-    pub mem_total: u64,
-    /// Memory in use, in bytes.
-    pub mem_used: u64,
-    /// Memory that holds files and can be given back, in bytes.
-    pub mem_cache: u64,
-    /// Disk in bytes.
-    pub disk_total: u64,
-    /// Disk in use, in bytes.
-    pub disk_used: u64,
-}
 
 /// What a guest is told when its sandbox begins or wakes.
 #[derive(Clone, Default, Serialize)]
@@ -99,7 +79,11 @@ impl GuestClient {
     /// What the guest measures now.
     pub async fn metrics(&self) -> Result<Metrics, GuestError> {
         let answer = self.ask(Method::GET, "/metrics", Bytes::new()).await?;
-        from_json(&answer)
+        let mut metrics: Metrics = from_json(&answer)?;
+        for interface in metrics.network.iter_mut().flatten() {
+            interface.name = harmless(&interface.name);
+        }
+        Ok(metrics)
     }
 
     /// The variables that every process sees.

@@ -36,6 +36,8 @@ const CONTROLLERS: [(&str, Limit); 3] =
 /// Where an engine that shares its cgroup with nobody puts itself: on version 2 a group with
 /// processes of its own cannot have parts with limits.
 const ENGINE: &str = "soma-engine";
+/// Counts what is used, for metrics; a sandbox does without where it is not mounted.
+const COUNTER_OF_VERSION_ONE: &str = "cpuacct";
 
 impl Hierarchies {
     /// Finds them for the home with this label. What is not there is no limit's to hold, which
@@ -151,7 +153,7 @@ fn choose(mounts: &str, controllers_of: &dyn Fn(&Path) -> String) -> Hierarchies
     }
     let mut roots = Vec::new();
     let mut there = Vec::new();
-    for controller in CONTROLLERS_OF_VERSION_ONE {
+    for controller in CONTROLLERS_OF_VERSION_ONE.into_iter().chain([COUNTER_OF_VERSION_ONE]) {
         let root = mounts
             .iter()
             .filter(|mount| mount.kind == "cgroup")

@@ -22,6 +22,7 @@ use sys_linux::namespace::{Namespaces, Side, fork, leave, set_host_name};
 use sys_linux::network::bring_loopback_up;
 
 use super::Order;
+use super::cgroups::Shown;
 use super::identity;
 use super::layers::{DEVICES, new_file_system};
 use crate::disk::Storage;
@@ -64,8 +65,14 @@ const FORBIDDEN_NAMESPACES: [&str; 8] =
     ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
 
 /// The first process's life before the guest. Comes back only when it failed.
-pub(super) fn run(order: &Order, filters: &Filters, outside: &OwnedFd, ready: OwnedFd) {
-    if let Err(failure) = become_guest(order, filters, outside, ready) {
+pub(super) fn run(
+    order: &Order,
+    filters: &Filters,
+    shown: &Shown,
+    outside: &OwnedFd,
+    ready: OwnedFd,
+) {
+    if let Err(failure) = become_guest(order, filters, shown, outside, ready) {
         let answer: Result<(), Failure> = Err(failure);
         let _ = link::send(outside, &answer, &[], SendFlags::empty());
     }
@@ -74,13 +81,14 @@ pub(super) fn run(order: &Order, filters: &Filters, outside: &OwnedFd, ready: Ow
 fn become_guest(
     order: &Order,
     filters: &Filters,
+    shown: &Shown,
     outside: &OwnedFd,
     ready: OwnedFd,
 ) -> Result<(), Failure> {
     let mut mounts = await_word(outside)?.into_iter();
     let mut next =
         || mounts.next().ok_or_else(|| Failure::new("attach", "a mount is missing", Kind::Broken));
-    attach(order, &next()?, &next()?, &next()?, &next()?)?;
+    attach(order, [&next()?, &next()?, &next()?, &next()?], shown)?;
     bring_loopback_up().step("switch the loopback on")?;
     set_host_name("sandbox").step("name the host")?;
     stand_alone()?;
@@ -139,10 +147,8 @@ fn await_word(outside: &OwnedFd) -> Result<Vec<OwnedFd>, Failure> {
 /// Attaches everything and makes it the root.
 fn attach(
     order: &Order,
-    root: &OwnedFd,
-    usr: &OwnedFd,
-    devices: &OwnedFd,
-    guest: &OwnedFd,
+    [root, usr, devices, guest]: [&OwnedFd; 4],
+    shown: &Shown,
 ) -> Result<(), Failure> {
     let step = "attach the root";
     let flags = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
@@ -172,6 +178,8 @@ fn attach(
     let shared = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     place(&new_file_system("tmpfs", &memory, shared)?, devices, "shm")?;
 
+    shown.attach(root)?;
+
     // Opened before they are covered, and lowered after: every mount that is not attached yet
     // counts as a namespace too.
     let allowances = open_allowances(&proc)?;
@@ -198,7 +206,7 @@ fn borrow_devices(devices: &OwnedFd) -> Result<(), Failure> {
 }
 
 /// Attaches a mount at a name beneath a folder, following no link on the way.
-fn place(mount: &OwnedFd, folder: &OwnedFd, name: &str) -> Result<(), Failure> {
+pub(super) fn place(mount: &OwnedFd, folder: &OwnedFd, name: &str) -> Result<(), Failure> {
     let step = format!("attach `{name}`");
     let target = beneath(folder, name, OFlags::DIRECTORY).step(&step)?;
     let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;

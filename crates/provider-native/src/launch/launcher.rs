@@ -15,6 +15,7 @@ use sys_linux::descriptors::{close_all_but, keep_only};
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use sys_linux::process::unblock_signals;
 
+use super::cgroups::Shown;
 use super::inside::{self, Word};
 use super::layers::{Layers, Parts, open_layer};
 use super::{Order, Report, SUPERVISOR, identity};
@@ -80,10 +81,11 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
 
     let (ours, theirs) = link::pair().step("talk to the first process")?;
     let (ready, guests_ready) = std::io::pipe().step("talk to the guest")?;
+    let shown = Shown::of(&order.group);
     let first = match fork(Namespaces::ALL).map_err(missing::namespaces)? {
         Side::Child => {
             drop(ours);
-            inside::run(order, filters, &theirs, guests_ready.into());
+            inside::run(order, filters, &shown, &theirs, guests_ready.into());
             leave(70)
         }
         Side::Parent(pid) => pid,

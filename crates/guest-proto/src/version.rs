@@ -1,0 +1,45 @@
+//! What a guest and whoever drives it agree on.
+//!
+//! One number for the whole protocol, and a name for each thing that came after the first
+//! version. The newer side adapts: a client asks a guest once and does not send what it lacks.
+//! The rules are in `docs/protocol.md`; the recorded schema of each version is in
+//! `proto/golden`.
+
+/// The protocol of this tree. It grows with every addition.
+pub const PROTOCOL: u32 = 2;
+
+/// The protocol of guests that tell no number.
+pub const FIRST: u32 = 1;
+
+/// Something that a guest can do since some version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feature {
+    /// The name that a guest tells.
+    pub name: &'static str,
+    /// The protocol that it came with.
+    pub since: u32,
+}
+
+/// What listens inside, as a stream.
+pub const PORTS: Feature = Feature { name: "ports", since: 2 };
+
+/// Metrics from the sandbox's cgroup, with their sources.
+pub const USAGE: Feature = Feature { name: "usage", since: 2 };
+
+/// Everything that came after the first version.
+pub const FEATURES: &[Feature] = &[PORTS, USAGE];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_feature_came_with_a_version_that_is_there() {
+        let mut names: Vec<_> = FEATURES.iter().map(|feature| feature.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), FEATURES.len(), "a name twice");
+        assert!(FEATURES.iter().all(|feature| feature.since > FIRST && feature.since <= PROTOCOL));
+        assert!(FEATURES.iter().any(|feature| feature.since == PROTOCOL), "a number for nothing");
+    }
+}
