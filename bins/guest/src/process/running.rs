@@ -324,6 +324,10 @@ async fn pump(
         // The end of a terminal is an error.
         let Ok(length @ 1..) = read else { return };
         process.audience.publish(channel, buffer.split().freeze()).await;
+        if channel == Channel::Terminal {
+            // What a screen does with it may take a while: the others get their turn.
+            tokio::task::yield_now().await;
+        }
         if length == CHUNK && !large {
             large = true;
             // It may be refused when the user's pipes are large already; then it stays small.

@@ -1,5 +1,8 @@
 //! The cells of a screen. Every place that is named is clamped or passed over: what is written
 //! to a terminal decides, and may name any.
+//!
+//! A whole row is emptied by noting that it is, and its cells are only touched when something is
+//! written there. So a few bytes that empty the screen, again and again, are little work.
 
 use std::ops::Range;
 
@@ -8,25 +11,67 @@ use super::cell::{Cell, Part, Style};
 #[derive(Debug, Clone)]
 pub(super) struct Grid {
     columns: usize,
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Row>,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Row {
+    cells: Vec<Cell>,
+    /// The row is empty, in this style, whatever its cells say.
+    empty: Option<Style>,
+}
+
+impl Row {
+    fn new(columns: usize) -> Self {
+        Self { cells: vec![Cell::default(); columns], empty: None }
+    }
+
+    pub(super) fn cell(&self, column: usize) -> Option<Cell> {
+        let cell = self.cells.get(column)?;
+        Some(self.empty.map_or(*cell, Cell::empty))
+    }
+
+    pub(super) fn cells(&self) -> impl Iterator<Item = Cell> {
+        self.cells.iter().map(|cell| self.empty.map_or(*cell, Cell::empty))
+    }
+
+    /// As many cells as there are up to the last that is not simply empty.
+    pub(super) fn length(&self) -> usize {
+        match self.empty.map(Cell::empty) {
+            Some(cell) if cell == Cell::default() => 0,
+            Some(_) => self.cells.len(),
+            None => {
+                let last = self.cells.iter().rposition(|cell| *cell != Cell::default());
+                last.map_or(0, |last| last + 1)
+            }
+        }
+    }
+
+    /// The cells, to be written.
+    fn open(&mut self) -> &mut [Cell] {
+        if let Some(style) = self.empty.take() {
+            self.cells.fill(Cell::empty(style));
+        }
+        &mut self.cells
+    }
 }
 
 impl Grid {
     pub(super) fn new(columns: usize, rows: usize) -> Self {
-        Self { columns, rows: vec![vec![Cell::default(); columns]; rows] }
+        Self { columns, rows: vec![Row::new(columns); rows] }
     }
 
-    pub(super) fn rows(&self) -> &[Vec<Cell>] {
+    pub(super) fn rows(&self) -> &[Row] {
         &self.rows
     }
 
     pub(super) fn cell(&self, row: usize, column: usize) -> Option<Cell> {
-        self.rows.get(row)?.get(column).copied()
+        self.rows.get(row)?.cell(column)
     }
 
     /// Writes a cell. Where it covers half of a wide character, the other half goes too.
     pub(super) fn put(&mut self, row: usize, column: usize, cell: Cell) {
-        let Some(row) = self.rows.get_mut(row) else { return };
+        let Some(row) = self.rows.get_mut(row).map(Row::open) else { return };
         split(row, column);
         if cell.part == Part::First {
             split(row, column + 2);
@@ -40,7 +85,7 @@ impl Grid {
 
     /// Puts a mark on what was written last before a column.
     pub(super) fn mark(&mut self, row: usize, column: usize, mark: char) {
-        let Some(row) = self.rows.get_mut(row) else { return };
+        let Some(row) = self.rows.get_mut(row).map(Row::open) else { return };
         let column = match row.get(column) {
             Some(cell) if cell.part == Part::Second => column.saturating_sub(1),
             _ => column,
@@ -55,7 +100,10 @@ impl Grid {
 
     /// Empties some columns of a row.
     pub(super) fn erase(&mut self, row: usize, columns: Range<usize>, style: Style) {
-        let Some(row) = self.rows.get_mut(row) else { return };
+        if columns.start == 0 && columns.end >= self.columns {
+            return self.erase_rows(row..row + 1, style);
+        }
+        let Some(row) = self.rows.get_mut(row).map(Row::open) else { return };
         let end = columns.end.min(row.len());
         let start = columns.start.min(end);
         if start == end {
@@ -70,14 +118,15 @@ impl Grid {
 
     /// Empties whole rows.
     pub(super) fn erase_rows(&mut self, rows: Range<usize>, style: Style) {
-        for row in rows.start..rows.end.min(self.rows.len()) {
-            self.erase(row, 0..self.columns, style);
+        let end = rows.end.min(self.rows.len());
+        for row in self.rows.get_mut(rows.start..end).unwrap_or_default() {
+            row.empty = Some(style);
         }
     }
 
     /// Moves what is right of a column to the right.
     pub(super) fn insert(&mut self, row: usize, column: usize, count: usize, style: Style) {
-        let Some(row) = self.rows.get_mut(row) else { return };
+        let Some(row) = self.rows.get_mut(row).map(Row::open) else { return };
         split(row, column);
         if let Some(cells) = row.get_mut(column..) {
             let count = count.min(cells.len());
@@ -91,7 +140,7 @@ impl Grid {
 
     /// Moves what is right of some columns to the left, over them.
     pub(super) fn delete(&mut self, row: usize, column: usize, count: usize, style: Style) {
-        let Some(row) = self.rows.get_mut(row) else { return };
+        let Some(row) = self.rows.get_mut(row).map(Row::open) else { return };
         split(row, column);
         split(row, column.saturating_add(count));
         if let Some(cells) = row.get_mut(column..) {
@@ -126,12 +175,12 @@ impl Grid {
     pub(super) fn resize(&mut self, columns: usize, rows: usize, cursor_row: usize) -> usize {
         let gone = (cursor_row + 1).saturating_sub(rows).min(self.rows.len());
         self.rows.drain(..gone);
-        self.rows.resize_with(rows, || vec![Cell::default(); columns]);
+        self.rows.resize_with(rows, || Row::new(columns));
         self.rows.shrink_to_fit();
         for row in &mut self.rows {
-            row.resize(columns, Cell::default());
-            row.shrink_to_fit();
-            mend_end(row);
+            row.cells.resize(columns, Cell::default());
+            row.cells.shrink_to_fit();
+            mend_end(&mut row.cells);
         }
         self.columns = columns;
         gone

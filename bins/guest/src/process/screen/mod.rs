@@ -24,8 +24,9 @@ use super::terminal::Size;
 use cell::{Cell, Part, Style};
 use grid::Grid;
 
-/// The largest screen that is followed. A larger terminal works, but is not redrawn.
-const MOST_CELLS: usize = 64 << 10;
+/// The largest screen that is followed. A larger terminal works, but is not redrawn: a program
+/// that does nothing but erase it would keep us busy.
+const MOST_CELLS: usize = 32 << 10;
 
 /// The longest title or the like that is taken in before it is passed over.
 const LONGEST_COMMAND: usize = 64;
@@ -51,6 +52,8 @@ struct State {
     grid: Grid,
     /// The usual screen, while the alternate one is shown.
     usual: Option<Grid>,
+    /// The alternate screen, when it was shown before: kept, so that switching is little work.
+    spare: Option<Grid>,
     cursor: Cursor,
     /// What a "save cursor" saved.
     saved: Cursor,
@@ -157,6 +160,7 @@ impl State {
             rows,
             grid: Grid::new(columns, rows),
             usual: None,
+            spare: None,
             cursor: Cursor::default(),
             saved: Cursor::default(),
             usual_cursor: Cursor::default(),
@@ -173,6 +177,7 @@ impl State {
             let gone = usual.resize(columns, rows, self.usual_cursor.row);
             self.usual_cursor.row -= gone.min(self.usual_cursor.row);
         }
+        self.spare = None;
         (self.columns, self.rows) = (columns, rows);
         self.region = 0..rows;
         for cursor in [&mut self.cursor, &mut self.saved, &mut self.usual_cursor] {
@@ -186,7 +191,11 @@ impl State {
         let [first, second] = self.cursor.lines;
         let lines = if self.cursor.second_set { second } else { first };
         let character = if lines { line_drawing(character) } else { character };
-        let Some(width) = character.width().map(|width| width.min(2)) else { return };
+        let width = match character {
+            ' '..='~' => Some(1),
+            _ => character.width().map(|width| width.min(2)),
+        };
+        let Some(width) = width else { return };
         let Cursor { row, column, wraps, .. } = self.cursor;
         if width == 0 {
             let before = if wraps { column } else { column.wrapping_sub(1) };
@@ -257,11 +266,13 @@ impl State {
     /// Shows the other side of the screen.
     fn show_alternate(&mut self, alternate: bool) {
         if alternate && self.usual.is_none() {
-            let empty = Grid::new(self.columns, self.rows);
-            self.usual = Some(std::mem::replace(&mut self.grid, empty));
+            let spare = self.spare.take();
+            let mut other = spare.unwrap_or_else(|| Grid::new(self.columns, self.rows));
+            other.erase_rows(0..self.rows, Style::default());
+            self.usual = Some(std::mem::replace(&mut self.grid, other));
             self.usual_cursor = self.cursor;
         } else if !alternate && let Some(usual) = self.usual.take() {
-            self.grid = usual;
+            self.spare = Some(std::mem::replace(&mut self.grid, usual));
         }
         self.cursor.wraps = false;
     }

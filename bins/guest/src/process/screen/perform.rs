@@ -3,7 +3,8 @@
 
 use vte::{Params, Perform};
 
-use super::{Modes, State};
+use super::cell::Style;
+use super::{Cursor, Modes, State};
 
 impl Perform for State {
     fn print(&mut self, character: char) {
@@ -36,7 +37,7 @@ impl Perform for State {
                 self.line_feed();
             }
             ([], b'M') => self.reverse_line_feed(),
-            ([], b'c') => *self = Self::new(self.columns, self.rows),
+            ([], b'c') => self.reset(),
             ([], b'=') => self.modes.keypad = true,
             ([], b'>') => self.modes.keypad = false,
             ([b'('], set) => self.cursor.lines[0] = set == b'0',
@@ -108,9 +109,9 @@ impl State {
             }
             'S' => self.grid.scroll_up(self.region.clone(), count, style),
             'T' => self.grid.scroll_down(self.region.clone(), count, style),
-            // Once around the screen shows everything that repeating can.
+            // No more than a line: a few bytes shall not be much work.
             'b' if self.last != '\0' => {
-                for _ in 0..count.min(self.columns * self.rows) {
+                for _ in 0..count.min(self.columns) {
                     self.write(self.last);
                 }
             }
@@ -181,13 +182,20 @@ impl State {
         }
     }
 
+    fn reset(&mut self) {
+        self.show_alternate(false);
+        self.grid.erase_rows(0..self.rows, Style::default());
+        self.soft_reset();
+        (self.cursor, self.modes) = (Cursor::default(), Modes::default());
+    }
+
     fn soft_reset(&mut self) {
         let Modes { bracketed_paste, focus, mouse, mouse_encoding, .. } = self.modes;
         self.modes = Modes { bracketed_paste, focus, mouse, mouse_encoding, ..Modes::default() };
         self.region = 0..self.rows;
-        self.saved = super::Cursor::default();
+        self.saved = Cursor::default();
         let (row, column) = (self.cursor.row, self.cursor.column);
-        self.cursor = super::Cursor { row, column, ..super::Cursor::default() };
+        self.cursor = Cursor { row, column, ..Cursor::default() };
     }
 }
 

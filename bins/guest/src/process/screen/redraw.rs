@@ -64,13 +64,12 @@ fn switch(out: &mut String, mode: &str, on: bool) {
 fn draw(grid: &Grid, out: &mut String) {
     let mut style = Style::default();
     for (index, row) in grid.rows().iter().enumerate() {
-        let length =
-            row.iter().rposition(|cell| *cell != Cell::default()).map_or(0, |last| last + 1);
+        let length = row.length();
         if length == 0 {
             continue;
         }
         let _ = write!(out, "\x1b[{};1H", index + 1);
-        for cell in row.iter().take(length) {
+        for cell in row.cells().take(length) {
             if cell.part == Part::Second {
                 continue;
             }
@@ -78,7 +77,7 @@ fn draw(grid: &Grid, out: &mut String) {
                 style = cell.style;
                 style.write(out);
             }
-            write_cell(*cell, out);
+            write_cell(cell, out);
         }
     }
     if style != Style::default() {
