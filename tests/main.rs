@@ -10,6 +10,7 @@
 //! - `metrics`: what a sandbox uses and what listens in it;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `sdk`: the official SDK of E2B against our guest;
+//! - `shell`: `soma shell` from outside, through tmux;
 //! - `sudo`: becoming root in a sandbox, or not;
 //! - `user`: life as an ordinary user;
 //! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
@@ -26,6 +27,7 @@ mod layering;
 mod metrics;
 mod run;
 mod sdk;
+mod shell;
 mod sudo;
 mod support;
 mod user;

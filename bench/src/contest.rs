@@ -33,6 +33,7 @@ struct Contender<'a> {
     name: String,
     call: Call<'a>,
     bounds: Vec<Bound>,
+    allowance: Option<Allowance>,
     samples: Samples,
     absent: Option<String>,
 }
@@ -44,6 +45,16 @@ pub(crate) struct Bound {
     pub(crate) peer: usize,
     /// The factor that may not be exceeded.
     pub(crate) most: f64,
+}
+
+/// What was promised where a factor says nothing: the median is at most so much above that of
+/// another row.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    /// The row it is measured against, from 0.
+    pub(crate) peer: usize,
+    /// What may be on top.
+    pub(crate) most: Duration,
 }
 
 impl<'a> Contest<'a> {
@@ -61,6 +72,18 @@ impl<'a> Contest<'a> {
         self.push(name, bounds.to_vec(), Box::new(call), None)
     }
 
+    /// Adds a row that may take a little longer than another.
+    pub(crate) fn row_above(
+        &mut self,
+        name: &str,
+        allowance: Allowance,
+        call: impl FnMut() -> anyhow::Result<Duration> + 'a,
+    ) -> usize {
+        let row = self.row(name, &[], call);
+        self.contenders[row].allowance = Some(allowance);
+        row
+    }
+
     /// Adds a row that cannot be measured here, with the reason.
     pub(crate) fn absent(&mut self, name: &str, reason: String) -> usize {
         self.push(name, Vec::new(), Box::new(|| Ok(Duration::ZERO)), Some(reason))
@@ -74,7 +97,8 @@ impl<'a> Contest<'a> {
         absent: Option<String>,
     ) -> usize {
         let samples = Samples::default();
-        self.contenders.push(Contender { name: name.to_owned(), call, bounds, samples, absent });
+        let (name, allowance) = (name.to_owned(), None);
+        self.contenders.push(Contender { name, call, bounds, allowance, samples, absent });
         self.contenders.len() - 1
     }
 
@@ -120,7 +144,18 @@ impl<'a> Contest<'a> {
             let (ratio, most) = (factor(ratio), factor(bound.most));
             format!("{ratio} {}, wanted at most {most}: {word}", peer.name)
         };
-        contender.bounds.iter().map(judge).collect::<Vec<_>>().join("; ")
+        let allow = |allowance: &Allowance| {
+            let peer = &self.contenders[allowance.peer];
+            if peer.samples.is_empty() {
+                return format!("{} was not measured", peer.name);
+            }
+            let above = contender.samples.median().saturating_sub(peer.samples.median());
+            let word = if above <= allowance.most { "kept" } else { "MISSED" };
+            let (above, most) = (milliseconds(above), milliseconds(allowance.most));
+            format!("{above} above {}, wanted at most {most}: {word}", peer.name)
+        };
+        let allowed = contender.allowance.iter().map(allow);
+        contender.bounds.iter().map(judge).chain(allowed).collect::<Vec<_>>().join("; ")
     }
 }
 

@@ -112,7 +112,7 @@ impl Running {
 }
 
 /// The defaults, gone with the benchmark.
-fn spec() -> SandboxSpec {
+pub(crate) fn spec() -> SandboxSpec {
     SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() }
 }
 

@@ -20,6 +20,7 @@ mod files;
 mod home;
 mod output;
 mod samples;
+mod terminal;
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
@@ -50,6 +51,7 @@ fn run() -> anyhow::Result<()> {
     engine::sandbox_and_true(&settings);
     command_line::whole_run(&settings)?;
     engine::exec(&settings);
+    terminal::key_to_echo(&settings);
     command_line::a_gigabyte(&settings)?;
     files::print(&settings);
     budget::print(&settings);

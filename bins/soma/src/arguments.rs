@@ -10,6 +10,7 @@ use crate::doctor::DoctorArguments;
 use crate::engine::EngineArguments;
 use crate::failure::Failure;
 use crate::run::RunArguments;
+use crate::shell::ShellArguments;
 
 /// What was typed.
 pub(crate) enum Parsed {
@@ -34,6 +35,8 @@ struct Arguments {
 pub(crate) enum Command {
     /// Run code or a program in a fresh sandbox that is gone afterwards.
     Run(Box<RunArguments>),
+    /// Open a shell on this terminal in a fresh sandbox that is gone afterwards.
+    Shell(Box<ShellArguments>),
     /// Say what this host can and cannot do for sandboxes, and how to change it.
     Doctor(DoctorArguments),
     /// Serve sandboxes on this host; `run` starts one by itself.

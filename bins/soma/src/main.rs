@@ -10,6 +10,8 @@ mod failure;
 mod native;
 mod output;
 mod run;
+mod session;
+mod shell;
 
 use std::process::ExitCode;
 
@@ -32,6 +34,7 @@ fn dispatch() -> Result<u8, Failure> {
         Parsed::Words(words) => output::words(&words),
         Parsed::Command { home, command } => match command {
             Command::Run(arguments) => run::run(&home, *arguments),
+            Command::Shell(arguments) => shell::run(&home, *arguments),
             Command::Doctor(arguments) => doctor::run(&home, &arguments),
             Command::Engine(arguments) => engine::run(&home, &arguments),
         },

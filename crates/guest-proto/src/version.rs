@@ -26,8 +26,13 @@ pub const PORTS: Feature = Feature { name: "ports", since: 2 };
 /// Metrics from the sandbox's cgroup, with their sources.
 pub const USAGE: Feature = Feature { name: "usage", since: 2 };
 
-/// Everything that came after the first version.
-pub const FEATURES: &[Feature] = &[PORTS, USAGE];
+/// Output from an offset. A guest without it would pass the offset over and give what comes.
+pub const OFFSETS: Feature = Feature { name: "offsets", since: 2 };
+
+/// Everything that came after the first version and that a caller has to know of. Calls that an
+/// older guest refuses by itself, as it does terminals and watching, are not here: E2B's own
+/// agent has them and tells no number.
+pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS];
 
 #[cfg(test)]
 mod tests {

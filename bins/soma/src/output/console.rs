@@ -42,9 +42,16 @@ impl From<io::Error> for Broken {
     }
 }
 
+/// What the thread is handed.
+enum Piece {
+    Output(Stream, Bytes),
+    /// Answered when all before it is written.
+    Mark(oneshot::Sender<()>),
+}
+
 /// Where a command's output goes.
 pub(crate) struct Console {
-    queue: mpsc::Sender<(Stream, Bytes)>,
+    queue: mpsc::Sender<Piece>,
     finished: oneshot::Receiver<()>,
     failure: Arc<Mutex<Option<io::Error>>>,
 }
@@ -52,12 +59,19 @@ pub(crate) struct Console {
 impl Console {
     /// Writes to these two, from a thread that lives as long as there is something to write.
     pub(crate) fn new(stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
-        let (queue, mut pieces) = mpsc::channel::<(Stream, Bytes)>(WAITING);
+        let (queue, mut pieces) = mpsc::channel::<Piece>(WAITING);
         let (finish, finished) = oneshot::channel();
         let failure = Arc::new(Mutex::new(None));
         let told = Arc::clone(&failure);
         std::thread::Builder::new().name("output".to_owned()).spawn(move || {
-            while let Some((stream, bytes)) = pieces.blocking_recv() {
+            while let Some(piece) = pieces.blocking_recv() {
+                let (stream, bytes) = match piece {
+                    Piece::Output(stream, bytes) => (stream, bytes),
+                    Piece::Mark(reached) => {
+                        let _ = reached.send(());
+                        continue;
+                    }
+                };
                 let target = match stream {
                     Stream::Stdout => &stdout,
                     Stream::Stderr => &stderr,
@@ -75,7 +89,15 @@ impl Console {
 
     /// Hands over a piece, and waits while the reader is slow.
     pub(crate) async fn write(&self, stream: Stream, bytes: Bytes) -> Result<(), Broken> {
-        self.queue.send((stream, bytes)).await.map_err(|_| self.why())
+        self.queue.send(Piece::Output(stream, bytes)).await.map_err(|_| self.why())
+    }
+
+    /// Waits until all that was handed over so far is written, or nothing can be.
+    pub(crate) async fn flush(&self) {
+        let (mark, reached) = oneshot::channel();
+        if self.queue.send(Piece::Mark(mark)).await.is_ok() {
+            let _ = reached.await;
+        }
     }
 
     /// Waits until all of it is written.

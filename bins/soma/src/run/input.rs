@@ -1,15 +1,15 @@
 //! Standard input on its way to a command.
 //!
-//! Reading may block for ever, so a thread reads. It hands over one piece at a time and reads
-//! no further than that: what the command does not take stays with whoever writes it. Nobody
-//! waits for the thread at the end.
+//! One piece at a time is handed over, and no further than that is read: what the command does
+//! not take stays with whoever writes it.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use guest_proto::GuestClient;
 use rustix::fs::FileType;
-use rustix::io::Errno;
 use tokio::sync::mpsc;
+
+use crate::session::input::read_in_thread;
 
 /// What is read at once.
 const PIECE: usize = 64 << 10;
@@ -47,8 +47,8 @@ impl Input {
     pub(super) async fn feed(self, guest: &GuestClient, pid: u32) {
         let Some(source) = self.source else { return };
         let (sender, mut pieces) = mpsc::channel(1);
-        let thread = std::thread::Builder::new().name("input".to_owned());
-        if thread.spawn(move || read(&source, &sender)).is_ok() {
+        let take = move |piece: &[u8]| sender.blocking_send(piece.to_vec()).is_ok();
+        if read_in_thread(source, PIECE, take).is_some() {
             while let Some(piece) = pieces.recv().await {
                 // A process that ended or closed its input is no failure: its exit code says
                 // what it made of that.
@@ -58,30 +58,6 @@ impl Input {
             }
         }
         let _ = guest.close_stdin(pid).await;
-    }
-}
-
-fn read(source: &OwnedFd, pieces: &mpsc::Sender<Vec<u8>>) {
-    loop {
-        let mut piece = vec![0; PIECE];
-        match rustix::io::read(source, &mut piece) {
-            Ok(0) => return,
-            Ok(length) => {
-                piece.truncate(length);
-                if pieces.blocking_send(piece).is_err() {
-                    return;
-                }
-            }
-            Err(Errno::INTR) => {}
-            Err(Errno::AGAIN) => {
-                use rustix::event::{PollFd, PollFlags, poll};
-                if poll(&mut [PollFd::new(source, PollFlags::IN)], None).is_err() {
-                    return;
-                }
-            }
-            // A folder as input, a terminal that went away: the command sees the end.
-            Err(_) => return,
-        }
     }
 }
 

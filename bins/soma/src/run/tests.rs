@@ -10,12 +10,12 @@ use provider::Provider;
 use provider::fake::FakeBackend;
 use tokio::sync::mpsc;
 
+use super::follow::follow;
 use super::input::Input;
-use super::interrupts::{Interrupt, Interrupts};
-use super::session::Session;
 use crate::arguments::{Command, Parsed};
 use crate::failure::Failure;
 use crate::output::Console;
+use crate::session::{Interrupt, Interrupts, Plan, Session};
 
 /// What is left when a run is over.
 struct Finished {
@@ -57,7 +57,8 @@ impl Attempt {
 
     /// Runs, and checks that no sandbox is left whatever the outcome is.
     async fn run_into(self, stdout: OwnedFd, stderr: OwnedFd) -> Result<u8, Failure> {
-        let plan = plan(&self.typed)?;
+        let mut plan = plan(&self.typed)?;
+        plan.start.stdin = self.input.is_some();
         let backend = FakeBackend::new();
         let provider: Arc<dyn Provider> = Arc::new(backend.provider());
         let session = Session { provider, id: crate::native::random_id()?, plan };
@@ -70,7 +71,10 @@ impl Attempt {
             }
             std::future::pending::<()>().await;
         };
-        let running = session.run(console, Input::from(self.input), Interrupts::Channel(receiver));
+        let input = Input::from(self.input);
+        let running = session.run(console, Interrupts::Channel(receiver), async |live| {
+            Ok(follow(live, input).await)
+        });
         let outcome = tokio::select! {
             outcome = running => outcome,
             () = interrupting => unreachable!(),
@@ -80,9 +84,9 @@ impl Attempt {
     }
 }
 
-fn plan(typed: &[String]) -> Result<super::Plan, Failure> {
+fn plan(typed: &[String]) -> Result<Plan, Failure> {
     match crate::arguments::parse(typed.iter().map(Into::into))? {
-        Parsed::Command { command: Command::Run(arguments), .. } => super::Plan::new(*arguments),
+        Parsed::Command { command: Command::Run(arguments), .. } => arguments.plan(),
         _ => panic!("{typed:?} is not a run"),
     }
 }

@@ -19,6 +19,7 @@ use crate::process::{
     ProcessEventView, ProcessInfo, ProcessInput, ProcessSelector, SendInputRequest,
     SendSignalRequest, Signal, StartRequest, StartResponseView,
 };
+use crate::version::OFFSETS;
 
 /// How much longer than the process's own time limit its stream is waited for. The guest ends
 /// the process and says so; this is for a guest that does not.
@@ -259,6 +260,7 @@ impl GuestClient {
     /// Follows a process that runs, or ended a short while ago, from an offset in its output on:
     /// what is still there of it, then what comes. What is not is told by [`Event::Dropped`].
     pub async fn connect_from(&self, pid: u32, offset: u64) -> Result<Running, GuestError> {
+        self.require(OFFSETS).await?;
         self.follow(pid, Some(offset)).await
     }
 

@@ -6,7 +6,7 @@ use guest_proto::GuestError;
 use guest_proto::client::Ended;
 use provider::{Condition, Observed};
 
-use super::arguments::Plan;
+use super::plan::Plan;
 use crate::failure::{Failure, SOMA_FAILED, USAGE};
 
 const TIMED_OUT: u8 = 124;
@@ -88,7 +88,9 @@ fn error_of(error: &GuestError) -> &(dyn std::error::Error + 'static) {
 }
 
 fn timed_out(plan: &Plan) -> Failure {
-    let time = plan.timeout;
+    let Some(time) = plan.start.timeout else {
+        return Failure::new(TIMED_OUT, "the sandbox was ended: its time was over");
+    };
     let words = format!("the command was ended: it took longer than {}", spell(time));
     Failure::new(TIMED_OUT, words)
         .hint(format!("give it more with --timeout, such as --timeout {}", typed(time * 2)))

@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 /// Somebody wants this to end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Interrupt {
+pub(crate) enum Interrupt {
     /// Ctrl-C.
     CtrlC,
     /// A polite kill.
@@ -19,7 +19,7 @@ pub(super) enum Interrupt {
 
 impl Interrupt {
     /// The exit code of a program that it ended.
-    pub(super) fn code(self) -> u8 {
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::CtrlC => 128 + 2,
             Self::Terminate => 128 + 15,
@@ -30,7 +30,7 @@ impl Interrupt {
 
 /// Where interrupts come from.
 #[derive(Debug)]
-pub(super) enum Interrupts {
+pub(crate) enum Interrupts {
     /// The kernel.
     Signals { interrupt: Signal, terminate: Signal, hang_up: Signal },
     /// A test.
@@ -40,7 +40,7 @@ pub(super) enum Interrupts {
 
 impl Interrupts {
     /// From now on these signals no longer end this program by themselves.
-    pub(super) fn listen() -> io::Result<Self> {
+    pub(crate) fn listen() -> io::Result<Self> {
         Ok(Self::Signals {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
@@ -49,7 +49,7 @@ impl Interrupts {
     }
 
     /// The next one. Cancellation-safe.
-    pub(super) async fn next(&mut self) -> Interrupt {
+    pub(crate) async fn next(&mut self) -> Interrupt {
         match self {
             Self::Signals { interrupt, terminate, hang_up } => tokio::select! {
                 Some(()) = interrupt.recv() => Interrupt::CtrlC,

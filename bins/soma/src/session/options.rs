@@ -1,0 +1,120 @@
+//! What can be typed about a sandbox and the command in it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+use domain::{Bytes, Lifetime, Limits, MilliCpus, SandboxSpec, parse_environment};
+use guest_proto::client::StartOptions;
+
+use super::plan::Plan;
+use crate::failure::Failure;
+
+/// How much longer than its command a sandbox may live, in case the guest does not end it.
+const BACKSTOP: Duration = Duration::from_secs(5);
+
+/// The options that every command with a fresh sandbox has.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxOptions {
+    /// Memory of everything in the sandbox, such as 512m or 2g [default: 2g].
+    #[arg(long, short, value_name = "AMOUNT")]
+    memory: Option<Bytes>,
+    /// Processors, such as 2 or 0.5 [default: 2].
+    #[arg(long, short, value_name = "NUMBER")]
+    cpus: Option<MilliCpus>,
+    /// Processes and threads at one time [default: 512].
+    #[arg(long, value_name = "NUMBER")]
+    pids: Option<u32>,
+    /// What can be written to the sandbox's disk, such as 1g [default: 10g].
+    #[arg(long, value_name = "AMOUNT")]
+    disk: Option<Bytes>,
+    /// A variable for the command; can be repeated.
+    // Taken as it is and read later: clap would repeat a wrong one, and it may be a secret.
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    env: Vec<OsString>,
+    /// The folder in the sandbox to run in [default: the user's home].
+    #[arg(long, short, value_name = "FOLDER")]
+    workdir: Option<String>,
+    /// Who runs it: user or root [default: user].
+    #[arg(long, short, value_name = "NAME")]
+    user: Option<String>,
+    /// Run also where this host cannot hold the sandbox to all of these limits.
+    #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
+    allow_unenforced: bool,
+    /// Nobody in the sandbox becomes its root with sudo.
+    #[arg(long)]
+    no_sudo: bool,
+    /// The network comes with a later release.
+    #[arg(long, value_name = "NETWORK", num_args = 0..=1)]
+    network: Option<Vec<OsString>>,
+}
+
+impl SandboxOptions {
+    /// Refuses what a later release will have, before anything else that was typed is judged.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.network.is_some() {
+            return Err(Failure::usage(
+                "the network of a sandbox is loopback only for now; outside addresses come \
+                 with the network's own release",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A plan for this program, which may take so long. Refuses what makes no sense, before
+    /// anything is made.
+    pub(crate) fn plan(
+        self,
+        cmd: String,
+        args: Vec<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Plan, Failure> {
+        let mut limits = self.limits(timeout)?;
+        limits.timeout = timeout.map(|timeout| timeout.saturating_add(BACKSTOP));
+        // Variables go with the command and not with the sandbox: they may be secrets, and
+        // what belongs to a sandbox is written to disk.
+        let start = StartOptions {
+            cmd,
+            args,
+            env: environment(self.env)?,
+            cwd: self.workdir,
+            user: self.user,
+            timeout,
+            ..StartOptions::default()
+        };
+        let spec = SandboxSpec {
+            limits,
+            lifetime: Lifetime::WithCaller,
+            allow_unenforced: self.allow_unenforced,
+            sudo: !self.no_sudo,
+            ..SandboxSpec::default()
+        };
+        Ok(Plan { spec, start, language: None })
+    }
+
+    fn limits(&self, timeout: Option<Duration>) -> Result<Limits, Failure> {
+        let usual = Limits::default();
+        let limits = Limits {
+            memory: self.memory.unwrap_or(usual.memory),
+            cpus: self.cpus.unwrap_or(usual.cpus),
+            pids: self.pids.unwrap_or(usual.pids),
+            disk: self.disk.unwrap_or(usual.disk),
+            timeout,
+        };
+        limits.check().map_err(|error| Failure::usage(error.to_string()))
+    }
+}
+
+fn environment(typed: Vec<OsString>) -> Result<BTreeMap<String, String>, Failure> {
+    let read = |text: OsString| {
+        let text = text.into_string().map_err(|_| Failure::usage("a variable is not UTF-8"))?;
+        parse_environment(&text).map_err(|error| Failure::usage(error.to_string()))
+    };
+    typed.into_iter().map(read).collect()
+}
+
+/// The text of something typed, which is called `what` when it is none.
+pub(crate) fn utf8(text: OsString, what: &str) -> Result<String, Failure> {
+    text.into_string().map_err(|_| Failure::usage(format!("{what} is not UTF-8")))
+}
