@@ -28,7 +28,6 @@ const MOST_ABOVE: Duration = Duration::from_millis(1);
 
 /// A key through the guest, and through `soma shell` as a whole, beside a terminal of the host.
 pub(crate) fn key_to_echo(settings: &Settings) {
-    let mut contest = Contest::new("From a key to its echo, in a terminal");
     let mut local = Local::start(command("sh").args(["-c", ECHO]));
     let mut far = Far::start(settings);
     let home = BenchHome::new();
@@ -37,6 +36,7 @@ pub(crate) fn key_to_echo(settings: &Settings) {
         .map_err(|error| anyhow::anyhow!("{error:#}"))
         .and_then(|home| Local::start(home.soma(settings).args(["shell", "--", "sh", "-c", ECHO])));
 
+    let mut contest = Contest::new("From a key to its echo, in a terminal");
     let name = "a terminal of the host";
     let peer = match &mut local {
         Ok(local) => contest.row(name, &[], || local.key()),

@@ -43,7 +43,9 @@ fn greedy_for(screen: &Screen, options: &str, seconds: u32) {
 fn assert_given_back(screen: &Screen, settings: &str) {
     assert_eq!(screen.state(MODES), "0 0 0 1 0 0");
     assert_eq!(screen.settings(), settings);
-    screen.line("cat -A");
+    // The shell outside marks what is pasted too, until it has begun this.
+    screen.line("echo begun-$((1 + 1)); cat -A");
+    screen.wait("it does not begin", |text| text.contains("begun-2"));
     screen.tmux(&["set-buffer", "pasted"]);
     screen.tmux(&["paste-buffer", "-p"]);
     screen.keys(&["Enter"]);

@@ -44,11 +44,11 @@ pub(super) async fn attend(live: Live<'_>, size: TerminalSize) -> Result<Outcome
         .and_then(|keyboard| Terminal::borrow(keyboard, screen))
         .map_err(own)?;
     let Live { guest, pid, mut running, console, interrupts, .. } = live;
-    let (pieces, hung_up) = listen_to(keyboard);
+    let (pieces, gone) = listen_to(keyboard);
     let outcome = tokio::select! {
         outcome = pass_output(&mut running, console, |bytes| terminal.see(bytes)) => outcome,
         interrupt = interrupts.next() => Outcome::Interrupted(interrupt),
-        _ = hung_up => Outcome::Interrupted(Interrupt::HangUp),
+        _ = gone => Outcome::Interrupted(Interrupt::HangUp),
         never = type_in(guest, pid, pieces) => match never {},
         never = sizes.follow(guest, pid, &terminal) => match never {},
     };
@@ -68,14 +68,14 @@ pub(super) async fn attend(live: Live<'_>, size: TerminalSize) -> Result<Outcome
 /// What is typed, and word of when the keyboard is gone or somebody took the way out.
 fn listen_to(keyboard: OwnedFd) -> (mpsc::Receiver<Vec<u8>>, oneshot::Receiver<()>) {
     let (sender, pieces) = mpsc::channel::<Vec<u8>>(WAITING);
-    let (hang_up, hung_up) = oneshot::channel();
+    let (keep, gone) = oneshot::channel();
     let mut way_out = WayOut::default();
     read_in_thread(keyboard, PIECE, move |piece| {
-        // It is dropped with this, when reading ends.
-        let _ = &hang_up;
+        // It is dropped with this closure, when reading ends.
+        let _ = &keep;
         !way_out.typed(piece) && sender.blocking_send(piece.to_vec()).is_ok()
     });
-    (pieces, hung_up)
+    (pieces, gone)
 }
 
 /// Types what comes. It never ends: what becomes of the shell is seen elsewhere.

@@ -41,6 +41,7 @@ pub(super) struct Modes {
 
 /// What differs from a terminal at rest.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 struct Unusual {
     /// Bits in the order of the tables.
     on: u32,

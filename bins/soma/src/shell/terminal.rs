@@ -46,7 +46,10 @@ impl Terminal {
         let in_panic = Arc::clone(&lent);
         let usual = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
-            give_back(&in_panic);
+            // Whoever panics in the middle of using it gives it back by dropping it.
+            if let Ok(mut lent) = in_panic.try_lock() {
+                give_back(&mut lent);
+            }
             usual(panic);
         }));
         Ok(Self { lent })
@@ -75,12 +78,12 @@ impl Terminal {
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        give_back(&self.lent);
+        give_back(&mut self.lent.lock().unwrap_or_else(PoisonError::into_inner));
     }
 }
 
-fn give_back(lent: &Mutex<Option<Lent>>) {
-    if let Some(lent) = lent.lock().unwrap_or_else(PoisonError::into_inner).take() {
+fn give_back(lent: &mut Option<Lent>) {
+    if let Some(lent) = lent.take() {
         lent.give_back();
     }
 }

@@ -281,6 +281,8 @@ impl State {
         self.cursor = saved;
         self.cursor.row = saved.row.min(self.rows.saturating_sub(1));
         self.cursor.column = saved.column.min(self.columns.saturating_sub(1));
+        // Wrapping may have been switched off since.
+        self.cursor.wraps &= self.modes.wrap;
     }
 }
 

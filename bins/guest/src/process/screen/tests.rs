@@ -110,6 +110,13 @@ fn a_size_beyond_measure_is_not_followed() {
     assert!(screen.resize(Size { columns: 256, rows: 128 }));
 }
 
+#[test]
+fn a_cursor_that_was_saved_before_wrapping_was_switched_off_does_not_wrap() {
+    let mut screen = Screen::new(Size { columns: 3, rows: 2 }).unwrap();
+    screen.feed(b"abc\x1b7\x1b[?7l\x1b8");
+    assert_eq!(promised(&redrawn(&screen).state), promised(&screen.state));
+}
+
 /// Output as the worst of programs write it: bytes, wide and combining characters, sequences
 /// with all kinds of numbers.
 fn hostile() -> impl Strategy<Value = Vec<u8>> {
