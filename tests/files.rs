@@ -69,3 +69,26 @@ async fn a_client_watches_a_folder_and_shows_its_token() {
     drop((guest, first, watching, provider));
     home.assert_nothing_left();
 }
+
+#[tokio::test]
+async fn what_is_uploaded_into_memory_does_not_end_the_sandbox() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = provider_native::random_id().unwrap();
+    let spec = domain::SandboxSpec { allow_unenforced: true, ..domain::SandboxSpec::default() };
+    provider.create(&id, &spec).await.unwrap();
+    let guest = provider::guest(provider.clone(), id.clone());
+    let megabytes = |count| {
+        let piece = Bytes::from(vec![7; 1 << 20]);
+        stream::iter((0..count).map(move |_| Ok::<_, BoxError>(piece.clone())))
+    };
+    // More than process 1 may have.
+    let error = guest.upload("/dev/shm/large", None, megabytes(400)).await.unwrap_err();
+    assert!(error.to_string().contains("lie in memory"), "{error}");
+    guest.stat("/dev/shm/large", None).await.unwrap_err();
+    guest.upload("/tmp/large", None, megabytes(400)).await.unwrap();
+    assert_eq!(guest.stat("/tmp/large", None).await.unwrap().size, 400 << 20);
+    provider.destroy(&id).await.unwrap();
+    drop((guest, provider));
+    home.assert_nothing_left();
+}

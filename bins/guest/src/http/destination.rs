@@ -15,6 +15,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -23,7 +24,7 @@ use tokio::task::JoinHandle;
 
 use super::download::not_a_file;
 use crate::files::metadata::{self, Metadata};
-use crate::files::{FileError, blocking, folders, temporary_name};
+use crate::files::{FileError, FileErrorKind, blocking, folders, temporary_name};
 use crate::users::User;
 
 /// Bytes that are collected for one write.
@@ -31,6 +32,17 @@ const CHUNK: usize = 256 << 10;
 
 /// Pieces that are collected for one write, however small; the kernel takes 1024.
 const MOST_PIECES: usize = 512;
+
+/// As much as is uploaded to file systems that are memory, such as `/dev/shm`, in the life of a
+/// guest. That memory is charged to the guest, whose share is small: process 1 would end for want
+/// of it, and the sandbox with it.
+const MOST_IN_MEMORY: u64 = 64 << 20;
+
+/// What was uploaded there.
+static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
+
+/// The kernel's number for `tmpfs`.
+const TMPFS: u64 = 0x0102_1994;
 
 /// As many links one after the other as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -45,6 +57,8 @@ pub(super) struct Destination {
     /// The path as the caller knows it.
     path: PathBuf,
     file: Arc<File>,
+    /// It lies in memory.
+    in_memory: bool,
     place: Place,
     collected: Vec<Bytes>,
     collected_bytes: usize,
@@ -73,9 +87,12 @@ impl Destination {
         let folder = folders::open_or_create(path.parent().unwrap_or(Path::new("/")), user)?;
         let (file, place) = find_place(folder, name.to_owned(), path, user)?;
         metadata::write(&file, set, path)?;
+        let in_memory = rustix::fs::fstatfs(&file)
+            .is_ok_and(|system| u64::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS));
         Ok(Self {
             path: path.to_owned(),
             file: Arc::new(file),
+            in_memory,
             place,
             collected: Vec::new(),
             collected_bytes: 0,
@@ -115,7 +132,18 @@ impl Destination {
     async fn flush(&mut self) -> Result<(), FileError> {
         self.written().await?;
         let pieces = std::mem::take(&mut self.collected);
-        if std::mem::take(&mut self.collected_bytes) > 0 {
+        let length = std::mem::take(&mut self.collected_bytes);
+        if self.in_memory && !has_room_in_memory(length) {
+            let path = self.path.display();
+            return Err(FileError::new(
+                FileErrorKind::NoSpace,
+                format!(
+                    "'{path}' would lie in memory, where at most {MOST_IN_MEMORY} bytes can be \
+                     uploaded: upload it elsewhere and copy it from inside"
+                ),
+            ));
+        }
+        if length > 0 {
             let file = Arc::clone(&self.file);
             self.writing = Some(blocking::start_short(move || write_all(&file, &pieces)).await);
         }
@@ -127,6 +155,12 @@ impl Destination {
         let written = writing.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         written.map_err(|error| FileError::from_io(&error, &self.path))
     }
+}
+
+/// Whether so much more can be put into memory; then it counts.
+fn has_room_in_memory(length: usize) -> bool {
+    let room = |used: u64| used.checked_add(length as u64).filter(|sum| *sum <= MOST_IN_MEMORY);
+    IN_MEMORY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
 }
 
 impl Drop for Place {
