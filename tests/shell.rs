@@ -33,7 +33,7 @@ fn a_shell_has_a_prompt_and_its_exit_code_is_passed_on() {
 fn another_program_can_be_run_on_the_terminal() {
     let home = Home::new();
     let Some(screen) = Screen::open(&home, "another_program_can_be_run", &[]) else { return };
-    screen.line(&format!("{} shell --user root -- sh -c 'id -un; tty; exit 3'", screen::SOMA));
+    screen.start("shell --user root -- sh -c 'id -un; tty; exit 3'");
     assert_eq!(screen.code(), 3);
     let text = screen.text();
     assert!(text.contains("root\n/dev/pts/"), "{text}");

@@ -33,7 +33,7 @@ fn greedy(screen: &Screen, options: &str) {
 fn greedy_for(screen: &Screen, options: &str, seconds: u32) {
     assert_eq!(screen.state(MODES), "0 0 0 1 0 0");
     let program = GREEDY.replace("4243", &seconds.to_string());
-    screen.line(&format!("$SOMA shell {options} -- python3 -c '{program}'"));
+    screen.start(&format!("shell {options} -- python3 -c '{program}'"));
     screen.wait("it does not run", |text| text.trim() == "greedy");
     assert_eq!(screen.state(MODES), "1 1 1 0 1 1");
 }
@@ -118,7 +118,7 @@ fn a_program_that_leaves_modes_on_does_not_leave_them_to_the_caller() {
     let Some(screen) = Screen::open(&home, "a_program_that_leaves_modes_on", &[]) else { return };
     let before = screen.settings();
     let program = GREEDY.replace("4243", "0.2");
-    screen.line(&format!("$SOMA shell -- python3 -c '{program}'"));
+    screen.start(&format!("shell -- python3 -c '{program}'"));
     assert_eq!(screen.code(), 0);
     assert_given_back(&screen, &before);
 }
@@ -202,7 +202,7 @@ fn enter_tilde_dot_leads_out_of_a_shell_that_does_not_answer() {
 fn a_program_that_is_not_there_is_one_line() {
     let home = Home::new();
     let Some(screen) = Screen::open(&home, "a_program_that_is_not_there", &[]) else { return };
-    screen.line("$SOMA shell -- fly");
+    screen.start("shell -- fly");
     assert_eq!(screen.code(), 127);
     let text = screen.text();
     assert!(text.contains("soma: there is no program `fly` in the sandbox"), "{text}");

@@ -8,12 +8,13 @@ fn ctrl_c_and_its_kin_reach_the_program_and_the_shell_lives() {
     let home = Home::new();
     let Some(screen) = Screen::open(&home, "ctrl_c_reaches_the_program", &[]) else { return };
     screen.soma("shell");
-    screen.line("echo asleep-$((1 + 1)); sleep 1000");
+    // What says so is in front already: keys that come before are the shell's own.
+    screen.line("sh -c 'echo asleep-$((1 + 1)); exec sleep 1000'");
     screen.wait("it does not sleep", |text| text.contains("asleep-2"));
     screen.keys(&["C-c"]);
     screen.wait("^C is not shown", |text| text.contains("^C"));
     screen.prompt();
-    screen.line(r"echo asleep-$((2 + 2)); sleep 1000");
+    screen.line("sh -c 'echo asleep-$((2 + 2)); exec sleep 1000'");
     screen.wait("it does not sleep", |text| text.contains("asleep-4"));
     screen.keys(&[r"C-\"]);
     screen.wait("it did not quit", |text| text.contains("Quit"));
@@ -85,7 +86,7 @@ while not seen.endswith((b"M", b"m")):
     seen += os.read(0, 100)
 sys.stdout.write("\x1b[?1006l\x1b[?1000lclicked " + repr(seen) + "\r\n")
 "#;
-    screen.line(&format!("$SOMA shell -- python3 -c '{program}'"));
+    screen.start(&format!("shell -- python3 -c '{program}'"));
     screen.wait("it is not ready", |text| text.contains("\nready\n"));
     assert_eq!(screen.state(&["mouse_standard_flag", "mouse_sgr_flag"]), "1 1");
     screen.bytes(b"\x1b[<0;42;7M");
@@ -110,7 +111,7 @@ while len(seen) < 256:
     seen += os.read(0, 1000)
 os.write(1, b\"all\\r\\n\" if seen == bytes(range(256)) else repr(seen).encode())
 ";
-    screen.line(&format!("$SOMA shell -- python3 -c '{program}'"));
+    screen.start(&format!("shell -- python3 -c '{program}'"));
     screen.wait("it is not ready", |text| text.contains("\nready\n"));
     screen.bytes(&(0..=255).collect::<Vec<u8>>());
     screen.wait("not the same bytes", |text| text.contains("\nall\n"));

@@ -1,5 +1,6 @@
 //! A terminal that a test can type into and read.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -7,9 +8,6 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use crate::support::{self, Home};
-
-/// How the program is called in the pane.
-pub(super) const SOMA: &str = "$SOMA";
 
 /// How long something on the screen is waited for.
 const PATIENCE: Duration = Duration::from_secs(40);
@@ -20,6 +18,8 @@ const OUTSIDE: &str = "outside>";
 /// A tmux server of its own with one pane, 100 by 30, ended with this.
 pub(super) struct Screen {
     folder: TempDir,
+    /// How many programs were started so far: each says its exit code under its number.
+    started: Cell<u32>,
 }
 
 impl Screen {
@@ -32,7 +32,7 @@ impl Screen {
             }
         }
         let folder = tempfile::Builder::new().prefix("soma-tmux-").tempdir().unwrap();
-        let screen = Self { folder };
+        let screen = Self { folder, started: Cell::new(0) };
         let shell = ["env", "HOME=/nowhere", "bash", "--norc", "--noprofile"];
         let mut start = screen.command(&["-f", "/dev/null", "new-session", "-d"]);
         start.args(["-x", "100", "-y", "30"]).args(shell);
@@ -64,10 +64,16 @@ impl Screen {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// Types `soma` with these words.
+    pub(super) fn start(&self, words: &str) {
+        self.started.set(self.started.get() + 1);
+        self.line(&format!("$SOMA {words}; echo code-{}=$?=", self.started.get()));
+    }
+
     /// Types `soma` with these words and waits for the prompt inside.
     #[track_caller]
     pub(super) fn soma(&self, words: &str) {
-        self.line(&format!("{SOMA} {words}"));
+        self.start(words);
         self.prompt();
     }
 
@@ -125,16 +131,16 @@ impl Screen {
         }
     }
 
-    /// Waits for the prompt outside, and returns the exit code of what was typed there.
+    /// Waits for the end of what was started last, and returns its exit code.
     #[track_caller]
     pub(super) fn code(&self) -> i32 {
-        self.wait("no prompt outside", |text| text.trim_end().ends_with(OUTSIDE));
-        self.line("echo code=$?=");
+        let mark = format!("\ncode-{}=", self.started.get());
         let digits = |text: &str| {
-            let (_, rest) = text.rsplit_once("\ncode=")?;
+            let (_, rest) = text.rsplit_once(&mark)?;
             rest.split_once('=')?.0.parse::<i32>().ok()
         };
-        digits(&self.wait("no exit code", |text| digits(text).is_some())).unwrap()
+        let over = |text: &str| digits(text).is_some() && text.trim_end().ends_with(OUTSIDE);
+        digits(&self.wait("no exit code", over)).unwrap()
     }
 
     /// The settings of the pane's terminal, in one word.

@@ -28,6 +28,7 @@ mod link;
 mod manifest;
 mod missing;
 mod random;
+mod remove;
 mod rights;
 mod seccomp;
 mod template;

@@ -75,6 +75,13 @@ impl Generation {
             Some(ids) => format!("{}-{}", self.0, ids.base),
         };
         let folder = home.bases().join(&name);
+        if let Some(ids) = own
+            && fs::metadata(&folder).is_ok_and(|found| found.uid() != ids.outside(0))
+        {
+            // The user's subordinate ids are others by now: these files are nobody's here.
+            let aside = home.bases().join(format!("{name}.{}.old", std::process::id()));
+            fs::rename(&folder, aside).step("put an old template aside")?;
+        }
         if !folder.exists() {
             let new = home.bases().join(format!("{name}.{}.new", std::process::id()));
             let built = tree::build(&new, own);

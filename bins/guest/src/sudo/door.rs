@@ -80,6 +80,10 @@ pub(crate) async fn serve(door: Door, state: Arc<State>) -> io::Error {
 /// Answers one message. One that is none of a shim's is not answered.
 fn answer(word: &[u8], received: Received, state: &State) {
     let Received { length, descriptors, sender, cut } = received;
+    for descriptor in &descriptors {
+        // A socket can be set to make whoever closes it wait; what is none refuses this.
+        let _ = rustix::net::sockopt::set_socket_linger(descriptor, None);
+    }
     let Some(sender) = sender.filter(|_| !cut) else { return };
     let Some(conversation) = descriptors.first() else { return };
     let word = word.get(..length).unwrap_or_default();

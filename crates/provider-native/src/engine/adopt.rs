@@ -166,7 +166,7 @@ fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {
 }
 
 fn remove(folder: &Path) {
-    if let Err(error) = fs::remove_dir_all(folder) {
+    if let Err(error) = crate::remove::remove(folder) {
         log(&format!("could not remove `{}`: {error}", folder.display()));
     }
 }

@@ -1,6 +1,6 @@
 //! What a launcher makes, and the engine keeps until it is swept away.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use sys_linux::process::unblock_signals;
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 use crate::ids::IdRange;
+use crate::remove::remove;
 use crate::template::Generation;
 
 /// A launcher that takes longer than this will not come to an end.
@@ -159,7 +160,7 @@ pub(super) fn remove_folder(folder: &Path) -> io::Result<OwnedFd> {
         Side::Child => {
             let _ = close_all_but(&[]);
             let _ = unblock_signals();
-            let removed = fs::remove_dir_all(folder);
+            let removed = remove(folder);
             leave(i32::from(removed.is_err() && folder.exists()))
         }
         Side::Parent(sweeper) => Ok(pidfd_open(sweeper, PidfdFlags::empty())?),

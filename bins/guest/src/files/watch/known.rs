@@ -24,6 +24,9 @@ pub(super) type Watch = i32;
 /// The parent of the root, and that of a folder that was moved out of the tree.
 const NONE: Watch = -1;
 
+/// The longest path that the kernel takes. By moving folders about, deeper trees can be made.
+const LONGEST_PATH: usize = 4096;
+
 #[derive(Debug)]
 struct Folder {
     parent: Watch,
@@ -117,12 +120,18 @@ impl Known {
         }
     }
 
-    /// The folder's path relative to the root; none for what is not in the tree.
+    /// The folder's path relative to the root; none for what is not in the tree, or so deep that
+    /// nobody could name it.
     pub(super) fn path_of(&self, watch: Watch) -> Option<PathBuf> {
         let mut names = Vec::new();
+        let mut length = 0;
         let mut at = watch;
         while at != self.root {
             let folder = self.folders.get(&at)?;
+            length += folder.name.len() + 1;
+            if length > LONGEST_PATH {
+                return None;
+            }
             names.push(&*folder.name);
             at = folder.parent;
         }

@@ -33,6 +33,10 @@ use crate::files::error::FileError;
 /// The most entries that are read because one folder appeared.
 const MOST_READ: usize = 100_000;
 
+/// As many entries as were found by looking and may be told of by the kernel once more. Whoever
+/// keeps the kernel talking would otherwise let this grow for ever.
+const MOST_FOUND: usize = 16_384;
+
 /// How many events are taken before others get their turn.
 const MOST_AT_ONCE: usize = 1 << 14;
 
@@ -262,6 +266,10 @@ impl Tree {
                     queue.push(&shown, EventType::EVENT_TYPE_CREATE);
                     if kind == Kind::Full {
                         queue.push(&shown, EventType::EVENT_TYPE_WRITE);
+                    }
+                    if self.found.len() >= MOST_FOUND {
+                        queue.lose(None);
+                        self.found.clear();
                     }
                     self.found.insert((watch, Arc::clone(&name)));
                 }
