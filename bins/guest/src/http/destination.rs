@@ -33,8 +33,8 @@ const CHUNK: usize = 256 << 10;
 /// Pieces that are collected for one write, however small; the kernel takes 1024.
 const MOST_PIECES: usize = 512;
 
-/// As much as is uploaded to file systems that are memory, such as `/dev/shm`, in the life of a
-/// guest. That memory is charged to the guest, whose share is small: process 1 would end for want
+/// As much as is uploaded to file systems that are memory, such as `/dev/shm`, and still there.
+/// That memory is charged to the guest, whose share is small: process 1 would end for want
 /// of it, and the sandbox with it.
 const MOST_IN_MEMORY: u64 = 64 << 20;
 
@@ -133,7 +133,7 @@ impl Destination {
         self.written().await?;
         let pieces = std::mem::take(&mut self.collected);
         let length = std::mem::take(&mut self.collected_bytes);
-        if self.in_memory && !has_room_in_memory(length) {
+        if self.in_memory && !has_room_in_memory(&self.file, length) {
             let path = self.path.display();
             return Err(FileError::new(
                 FileErrorKind::NoSpace,
@@ -157,10 +157,19 @@ impl Destination {
     }
 }
 
-/// Whether so much more can be put into memory; then it counts.
-fn has_room_in_memory(length: usize) -> bool {
+/// Whether so much more can be put into memory, where `file` lies; then it counts.
+fn has_room_in_memory(file: &File, length: usize) -> bool {
     let room = |used: u64| used.checked_add(length as u64).filter(|sum| *sum <= MOST_IN_MEMORY);
-    IN_MEMORY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok()
+    let count = || IN_MEMORY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
+    if count() {
+        return true;
+    }
+    // Some of it may have been removed since: there is no more of ours than there is of all.
+    if let Ok(system) = rustix::fs::fstatvfs(file) {
+        let blocks = system.f_blocks.saturating_sub(system.f_bfree);
+        IN_MEMORY.fetch_min(blocks.saturating_mul(system.f_frsize), Ordering::Relaxed);
+    }
+    count()
 }
 
 impl Drop for Place {
