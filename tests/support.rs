@@ -174,11 +174,26 @@ impl Home {
 
     /// Kills the engine, as a crash would.
     pub(crate) fn kill_engine(&self) {
+        let folder = |process: &u32| PathBuf::from(format!("/proc/{process}"));
+        let engines: Vec<PathBuf> = self.engines().iter().map(folder).collect();
+        let begun: Vec<Option<String>> = engines.iter().map(|engine| begun_at(engine)).collect();
+        self.kill_engines();
+        // Its words are gone before its sockets are: only its end says that nobody can connect.
+        eventually("the engine lives", || {
+            self.engines().is_empty()
+                && engines.iter().zip(&begun).all(|(engine, begun)| {
+                    begun.is_none() || begun_at(engine) != *begun
+                })
+        });
+    }
+
+    fn kill_engines(&self) {
         for process in self.engines() {
-            let pid = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw);
-            let _ = rustix::process::kill_process(pid.unwrap(), rustix::process::Signal::KILL);
+            if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
+            {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
         }
-        eventually("the engine lives", || self.engines().is_empty());
     }
 
     /// Ends the engine, by asking it or by force.
@@ -196,12 +211,7 @@ impl Home {
             std::io::Result::Ok(())
         });
         let _ = asked.join();
-        for process in self.engines() {
-            if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
-        }
+        self.kill_engines();
     }
 }
 

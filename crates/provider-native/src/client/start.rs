@@ -38,11 +38,17 @@ pub(super) fn connect_or_start(home: &Home, program: &Path) -> Result<OwnedFd, P
         if let Ok(socket) = connect(home) {
             return Ok(socket);
         }
-        // It leaves with success when another engine was quicker, and that one will answer.
-        if let Ok(Some(status)) = child.try_wait()
-            && !status.success()
-        {
-            return Err(ProviderError::Unsupported { reason: last_words(&mut child) });
+        if let Ok(Some(status)) = child.try_wait() {
+            if !status.success() {
+                return Err(ProviderError::Unsupported { reason: last_words(&mut child) });
+            }
+            // Another engine has the home: one that was quicker and is about to answer, or one
+            // that is dying and will not. Only trying again tells which.
+            thread::sleep(pause);
+            if let Ok(socket) = connect(home) {
+                return Ok(socket);
+            }
+            child = start(home, program)?;
         }
         if begun.elapsed() > PATIENCE {
             let error = io::Error::new(io::ErrorKind::TimedOut, "it does not answer");
