@@ -4,19 +4,30 @@
 //! Text and numbers from outside become these types once, at the edge; after that a value
 //! that exists is a value that makes sense.
 //!
-//! What is not here: who may do what (`policy`, with its issue) and how it is done
-//! (`provider` and its kin).
+//! What is not here: who may do what (`policy`) and how it is done (`provider` and its kin).
 
 mod ending;
+mod event;
 mod id;
 mod language;
+mod lease;
 mod limits;
+mod name;
 mod quantity;
 mod spec;
+pub mod state;
+mod timestamp;
+mod token;
 
 pub use ending::Ending;
+pub use event::{Event, Happened};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use language::{Language, UnknownLanguage};
+pub use lease::{InvalidLease, Lease, OnTimeout, Owner};
 pub use limits::{InvalidLimit, Limit, Limits};
+pub use name::{InvalidName, Labels, SandboxName, TooLarge, check_labels, check_variables};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};
+pub use state::State;
+pub use timestamp::Timestamp;
+pub use token::Token;

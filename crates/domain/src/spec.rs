@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
+use crate::token::Token;
 
 /// The wish for a sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -23,6 +24,9 @@ pub struct SandboxSpec {
     /// Whether its user may become its root with `sudo`. One that says nothing may.
     #[serde(default = "allowed")]
     pub sudo: bool,
+    /// What the guest wants to be shown by everybody who speaks with it, if anything.
+    #[serde(default)]
+    pub token: Option<Token>,
 }
 
 impl Default for SandboxSpec {
@@ -33,6 +37,7 @@ impl Default for SandboxSpec {
             lifetime: Lifetime::default(),
             allow_unenforced: false,
             sudo: allowed(),
+            token: None,
         }
     }
 }

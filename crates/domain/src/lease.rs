@@ -1,0 +1,167 @@
+//! The durable record of a sandbox: what was asked for, whose it is, what it was last seen doing.
+//!
+//! It lies as JSON in the sandbox's own folder, which is the truth; a database keeps a copy to
+//! search in. Users see it as "the sandbox".
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Labels, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
+
+/// Raised with every change of what follows; all earlier ones stay readable.
+const VERSION: u32 = 1;
+
+/// The most that a record may have: it travels in one message to the engine.
+const LARGEST: usize = 64 << 10;
+
+/// Whose a sandbox is: an organisation whose keys all see it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Owner(pub String);
+
+impl Default for Owner {
+    /// The owner of everything on a machine where nobody made another.
+    fn default() -> Self {
+        Self("default".to_owned())
+    }
+}
+
+/// What becomes of a sandbox when its time is over.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnTimeout {
+    /// It ends, and its files stay.
+    #[default]
+    Stop,
+    /// It ends and is removed.
+    Delete,
+}
+
+/// The record of one sandbox.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    version: u32,
+    /// Which sandbox.
+    pub id: SandboxId,
+    /// What its owner calls it.
+    pub name: Option<SandboxName>,
+    /// Whose it is.
+    pub owner: Owner,
+    /// What it was made from, as it was asked for.
+    pub template: String,
+    /// What was asked for.
+    pub spec: SandboxSpec,
+    /// What its owner hung on it.
+    pub labels: Labels,
+    /// What becomes of it when its time is over.
+    pub on_timeout: OnTimeout,
+    /// Whether requests to its own address must show the guest's token.
+    pub secure: bool,
+    /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
+    #[serde(default)]
+    pub unenforced: Vec<Limit>,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When it went into the state that it is in.
+    pub changed_at: Timestamp,
+    /// When its time is over; never when unset.
+    pub until: Option<Timestamp>,
+    /// What it was last seen doing.
+    pub state: State,
+}
+
+/// Why a text is no record, or a record no text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum InvalidLease {
+    /// It was written by a later Soma.
+    #[error("it has version {found}, and this soma reads up to {VERSION}")]
+    Later {
+        /// Its version.
+        found: u32,
+    },
+    /// It is damaged, or never was one.
+    #[error("it cannot be read")]
+    Damaged(#[from] serde_json::Error),
+    /// It does not fit.
+    #[error("it takes {bytes} bytes: the most is {LARGEST}")]
+    TooLarge {
+        /// How much it takes.
+        bytes: usize,
+    },
+}
+
+impl Lease {
+    /// The record of a sandbox that is about to be made.
+    pub fn new(id: SandboxId, spec: SandboxSpec, now: Timestamp) -> Self {
+        Self {
+            version: VERSION,
+            id,
+            name: None,
+            owner: Owner::default(),
+            template: "default".to_owned(),
+            spec,
+            labels: Labels::new(),
+            on_timeout: OnTimeout::default(),
+            secure: true,
+            unenforced: Vec::new(),
+            created_at: now,
+            changed_at: now,
+            until: None,
+            state: State::Starting(crate::state::Starting::new()),
+        }
+    }
+
+    /// As it is written down.
+    pub fn to_text(&self) -> Result<String, InvalidLease> {
+        let text = serde_json::to_string(self)?;
+        if text.len() > LARGEST {
+            return Err(InvalidLease::TooLarge { bytes: text.len() });
+        }
+        Ok(text)
+    }
+
+    /// Reads what was written down, also by earlier versions.
+    pub fn from_text(text: &str) -> Result<Self, InvalidLease> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let Versioned { version } = serde_json::from_str(text)?;
+        if version > VERSION {
+            return Err(InvalidLease::Later { found: version });
+        }
+        Ok(serde_json::from_str(text)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease() -> Lease {
+        let id = SandboxId::from_random([3; 15]);
+        Lease::new(id, SandboxSpec::default(), Timestamp(5))
+    }
+
+    #[test]
+    fn a_record_comes_back_as_it_was_written() {
+        let text = lease().to_text().unwrap();
+        assert_eq!(Lease::from_text(&text).unwrap(), lease());
+    }
+
+    #[test]
+    fn a_record_of_a_later_soma_is_refused_by_its_version() {
+        let mut later = lease();
+        later.version = VERSION + 1;
+        let error = Lease::from_text(&later.to_text().unwrap()).unwrap_err();
+        assert!(error.to_string().contains("version 2"), "{error}");
+        assert!(Lease::from_text("{}").is_err() && Lease::from_text("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_record_that_does_not_fit_is_refused() {
+        let mut large = lease();
+        large.labels.insert("k".into(), "v".repeat(LARGEST));
+        assert!(matches!(large.to_text(), Err(InvalidLease::TooLarge { .. })));
+    }
+}
