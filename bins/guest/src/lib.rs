@@ -16,6 +16,7 @@ mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod http;
+mod identity;
 mod init;
 mod keeper;
 mod metrics;

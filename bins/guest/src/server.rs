@@ -15,7 +15,6 @@ use connectrpc::{ConnectRpcService, Limits, Router};
 use guest_proto::filesystem::FilesystemExt as _;
 use guest_proto::process::ProcessExt as _;
 use guest_proto::soma::guest::v1::GuestExt as _;
-use guest_proto::version;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD,
@@ -33,7 +32,7 @@ use tower::Service as _;
 
 use crate::files::Filesystem;
 use crate::process::Processes;
-use crate::soma::Guest;
+use crate::soma::{self, Guest};
 use crate::state::State;
 
 /// The body of every answer.
@@ -92,7 +91,7 @@ pub(crate) async fn serve(listener: UnixListener, peers: Peers, state: Arc<State
 pub(crate) fn services(state: &Arc<State>) -> ConnectRpcService {
     let router = Arc::new(Processes::new(Arc::clone(state))).register(Router::new());
     let router = Arc::new(Filesystem::new(Arc::clone(state))).register(router);
-    let router = Arc::new(Guest::default()).register(router);
+    let router = Arc::new(Guest::new(Arc::clone(state))).register(router);
     let limits = Limits::default()
         .with_max_request_body_size(LARGEST_MESSAGE)
         .with_max_message_size(LARGEST_MESSAGE);
@@ -154,7 +153,7 @@ async fn answer(
 fn is_connect(path: &str, state: &State) -> bool {
     path.starts_with("/process.Process/")
         || path.starts_with("/filesystem.Filesystem/")
-        || (path.starts_with("/soma.guest.v1.Guest/") && state.protocol > version::FIRST)
+        || soma::serves(path, state.protocol)
 }
 
 fn is_preflight(request: &Request<Incoming>) -> bool {

@@ -6,7 +6,7 @@
 //! `proto/golden`.
 
 /// The protocol of this tree. It grows with every addition.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// The protocol of guests that tell no number.
 pub const FIRST: u32 = 1;
@@ -29,10 +29,14 @@ pub const USAGE: Feature = Feature { name: "usage", since: 2 };
 /// Output from an offset. A guest without it would pass the offset over and give what comes.
 pub const OFFSETS: Feature = Feature { name: "offsets", since: 2 };
 
+/// Files beyond E2B's service, with a user's own permissions, and uploads with a mode. A guest
+/// without it would pass the mode over.
+pub const FILES: Feature = Feature { name: "files", since: 3 };
+
 /// Everything that came after the first version and that a caller has to know of. Calls that an
 /// older guest refuses by itself, as it does terminals and watching, are not here: E2B's own
 /// agent has them and tells no number.
-pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS];
+pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS, FILES];
 
 #[cfg(test)]
 mod tests {

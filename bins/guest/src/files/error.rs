@@ -7,7 +7,8 @@ use std::io;
 use std::path::Path;
 
 use connectrpc::ConnectError;
-use http::StatusCode;
+use guest_proto::fault::{self, Fault};
+use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use rustix::io::Errno;
 
 /// A failed file call.
@@ -29,13 +30,19 @@ pub(crate) enum FileErrorKind {
     AlreadyExists,
     /// The path or what it names does not fit the call.
     Invalid,
+    /// Something else is where a directory is wanted.
+    NotADirectory,
+    /// A directory is where something else is wanted.
+    IsADirectory,
     /// The user that the request names is unknown.
     UnknownUser,
     /// The kernel does not permit it.
     Denied,
     /// The disk or the quota is full.
     NoSpace,
-    /// What is there stands in the way: a mount point, a full folder, a tree that is too large.
+    /// A directory holds something and should not.
+    NotEmpty,
+    /// What is there stands in the way: a mount point, a tree that is too large.
     InTheWay,
     /// Anything else.
     Internal,
@@ -67,8 +74,13 @@ impl FileError {
             Errno::EXIST => {
                 Self::new(FileErrorKind::AlreadyExists, format!("path '{path}' already exists"))
             }
-            Errno::NOTDIR => Self::invalid(format!("a part of '{path}' is not a directory")),
-            Errno::ISDIR => Self::invalid(format!("path '{path}' is a directory")),
+            Errno::NOTDIR => Self::new(
+                FileErrorKind::NotADirectory,
+                format!("a part of '{path}' is not a directory"),
+            ),
+            Errno::ISDIR => {
+                Self::new(FileErrorKind::IsADirectory, format!("path '{path}' is a directory"))
+            }
             Errno::NAMETOOLONG => Self::invalid(format!("the name is too long: '{path}'")),
             Errno::LOOP => Self::invalid(format!("too many symbolic links in '{path}'")),
             Errno::INVAL | Errno::ILSEQ => Self::invalid(format!("'{path}' does not fit here")),
@@ -84,9 +96,17 @@ impl FileError {
             }
             Errno::FBIG => Self::new(FileErrorKind::NoSpace, "the file is too large"),
             Errno::BUSY => Self::in_the_way(format!("path '{path}' is a mount point or in use")),
-            Errno::NOTEMPTY => Self::in_the_way(format!("directory '{path}' is not empty")),
+            Errno::NOTEMPTY => {
+                Self::new(FileErrorKind::NotEmpty, format!("directory '{path}' is not empty"))
+            }
             other => Self::new(FileErrorKind::Internal, format!("could not use '{path}': {other}")),
         }
+    }
+
+    /// Something that is not a directory is called `path`, where one is wanted.
+    pub(crate) fn not_a_directory(path: &Path) -> Self {
+        let path = path.display();
+        Self::new(FileErrorKind::NotADirectory, format!("path '{path}' is not a directory"))
     }
 
     /// What the standard library said about `path`.
@@ -105,28 +125,49 @@ impl FileError {
         match self.kind {
             FileErrorKind::NotFound => StatusCode::NOT_FOUND,
             FileErrorKind::UnknownUser => StatusCode::UNAUTHORIZED,
-            FileErrorKind::Invalid => StatusCode::BAD_REQUEST,
+            FileErrorKind::Invalid | FileErrorKind::NotADirectory | FileErrorKind::IsADirectory => {
+                StatusCode::BAD_REQUEST
+            }
             FileErrorKind::Denied => StatusCode::FORBIDDEN,
             FileErrorKind::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
-            FileErrorKind::AlreadyExists | FileErrorKind::InTheWay => StatusCode::CONFLICT,
+            FileErrorKind::AlreadyExists | FileErrorKind::NotEmpty | FileErrorKind::InTheWay => {
+                StatusCode::CONFLICT
+            }
             FileErrorKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
         }
+    }
+
+    /// The header that tells it from others of its status, where there are such.
+    pub(crate) fn header(&self) -> Option<(HeaderName, HeaderValue)> {
+        let fault = match self.kind {
+            FileErrorKind::NotADirectory => Fault::NotADirectory,
+            FileErrorKind::IsADirectory => Fault::IsADirectory,
+            FileErrorKind::NotEmpty => Fault::NotEmpty,
+            FileErrorKind::NoSpace => Fault::NoSpace,
+            _ => return None,
+        };
+        let name = HeaderName::from_static(fault::HEADER);
+        Some((name, HeaderValue::from_static(fault.name())))
     }
 }
 
 impl From<FileError> for ConnectError {
     fn from(error: FileError) -> Self {
+        let headers = HeaderMap::from_iter(error.header());
         let message = error.message;
-        match error.kind {
+        let told = match error.kind {
             FileErrorKind::NotFound => Self::not_found(message),
             FileErrorKind::AlreadyExists => Self::already_exists(message),
-            FileErrorKind::Invalid => Self::invalid_argument(message),
+            FileErrorKind::Invalid | FileErrorKind::NotADirectory | FileErrorKind::IsADirectory => {
+                Self::invalid_argument(message)
+            }
             FileErrorKind::UnknownUser => Self::unauthenticated(message),
             FileErrorKind::Denied => Self::permission_denied(message),
             FileErrorKind::NoSpace => Self::resource_exhausted(message),
             // Not `resource_exhausted`: the SDK takes that for a rate limit and says "try later".
-            FileErrorKind::InTheWay => Self::failed_precondition(message),
+            FileErrorKind::NotEmpty | FileErrorKind::InTheWay => Self::failed_precondition(message),
             FileErrorKind::Internal => Self::internal(message),
-        }
+        };
+        if headers.is_empty() { told } else { told.with_headers(headers) }
     }
 }

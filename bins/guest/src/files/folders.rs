@@ -22,10 +22,7 @@ pub(crate) fn open_or_create(path: &Path, user: &User) -> Result<OwnedFd, FileEr
     match rustix::fs::open(path, OPEN, Mode::empty()) {
         Ok(folder) => return Ok(folder),
         Err(Errno::NOENT) => {}
-        Err(Errno::NOTDIR) => {
-            let path = path.display();
-            return Err(FileError::invalid(format!("'{path}' is not a directory")));
-        }
+        Err(Errno::NOTDIR) => return Err(FileError::not_a_directory(path)),
         Err(errno) => return Err(FileError::from_errno(errno, path)),
     }
     let failed = |errno| FileError::from_errno(errno, path);

@@ -50,9 +50,7 @@ fn list_at_most(
 ) -> Result<(), FileError> {
     let depth = usize::try_from(depth).unwrap_or(usize::MAX);
     let folder = rustix::fs::open(path, OPEN, Mode::empty()).map_err(|errno| match errno {
-        Errno::NOTDIR => {
-            FileError::invalid(format!("path '{}' is not a directory", path.display()))
-        }
+        Errno::NOTDIR => FileError::not_a_directory(path),
         errno => FileError::from_errno(errno, path),
     })?;
     let mut walk = Walk { root: path, names: Names::read(), found: 0, text: 0, most };
@@ -223,7 +221,7 @@ mod tests {
     fn what_is_not_a_folder_or_not_there_is_told_apart() {
         let tree = tree();
         let error = list(&tree.path().join("b/c"), 1).unwrap_err();
-        assert_eq!(error.kind, FileErrorKind::Invalid);
+        assert_eq!(error.kind, FileErrorKind::NotADirectory);
         let error = list(&tree.path().join("none"), 1).unwrap_err();
         assert_eq!(error.kind, FileErrorKind::NotFound);
     }

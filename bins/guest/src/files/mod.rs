@@ -7,16 +7,24 @@
 //!
 //! File bodies do not pass here: see [`crate::http`]. Folders are watched by [`watch`].
 
+pub(crate) mod answer;
+pub(crate) mod attributes;
 pub(crate) mod blocking;
 mod copy;
+pub(crate) mod duplicate;
 mod entry;
 pub(crate) mod error;
 pub(crate) mod folders;
+pub(crate) mod glob;
+pub(crate) mod grep;
 mod list;
 mod listing;
+pub(crate) mod memory;
 pub(crate) mod metadata;
-mod relocate;
+mod pattern;
+pub(crate) mod relocate;
 pub(crate) mod remove;
+mod walk;
 mod watch;
 
 use std::path::{Path, PathBuf};
@@ -36,8 +44,9 @@ pub(crate) use relocate::temporary_name;
 
 use crate::state::State;
 use crate::users::{self, Names, User};
-use crate::{paths, process};
+use crate::{identity, paths, process};
 use listing::{Finished, Listing};
+use relocate::Existing;
 use watch::{Polled, Watcher};
 
 /// The file service of the guest.
@@ -76,6 +85,30 @@ pub(crate) fn expand(state: &State, path: &str, user: &User) -> Result<PathBuf, 
     paths::expand(path, user, workdir.as_deref()).map_err(FileError::invalid)
 }
 
+/// Runs long file work with a user's own permissions, once there is a place for it.
+pub(crate) async fn long_as<T: Send + 'static>(
+    user: User,
+    work: impl FnOnce(&User) -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    blocking::long(move || as_user(&user, work)).await
+}
+
+/// Runs a single file call with a user's own permissions, once there is a place for it.
+pub(crate) async fn short_as<T: Send + 'static>(
+    user: User,
+    work: impl FnOnce(&User) -> Result<T, FileError> + Send + 'static,
+) -> Result<T, FileError> {
+    blocking::short(move || as_user(&user, work)).await
+}
+
+fn as_user<T: Send>(
+    user: &User,
+    work: impl FnOnce(&User) -> Result<T, FileError> + Send,
+) -> Result<T, FileError> {
+    identity::as_user(user, || work(user))
+        .unwrap_or_else(|message| Err(FileError::new(FileErrorKind::Internal, message)))
+}
+
 #[expect(refining_impl_trait, reason = "the messages themselves are what the trait asks for")]
 impl proto::Filesystem for Filesystem {
     async fn stat(
@@ -109,7 +142,7 @@ impl proto::Filesystem for Filesystem {
         let source = self.expand(request.source, &user)?;
         let destination = self.expand(request.destination, &user)?;
         let entry = blocking::long(move || {
-            relocate::relocate(&source, &destination, &user)?;
+            relocate::relocate(&source, &destination, &user, Existing::Replaced)?;
             describe(&destination)
         })
         .await?;
@@ -212,10 +245,10 @@ fn make_dir(path: &Path, user: &User) -> Result<EntryInfo, FileError> {
             ));
         }
         Ok(_) => {
-            return Err(FileError::invalid(format!(
-                "path already exists but it is not a directory: '{}'",
-                path.display()
-            )));
+            return Err(FileError::new(
+                FileErrorKind::NotADirectory,
+                format!("path already exists but it is not a directory: '{}'", path.display()),
+            ));
         }
         Err(_) => folders::open_or_create(path, user)?,
     };
@@ -250,7 +283,7 @@ pub(crate) mod tests {
         std::fs::write(folder.path().join("file"), "").unwrap();
         for name in ["file", "file/below"] {
             let error = make_dir(&folder.path().join(name), &myself()).unwrap_err();
-            assert_eq!(error.kind, FileErrorKind::Invalid, "{name}");
+            assert_eq!(error.kind, FileErrorKind::NotADirectory, "{name}");
         }
     }
 

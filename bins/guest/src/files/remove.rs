@@ -16,8 +16,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use super::entry;
 use super::error::{FileError, FileErrorKind};
+use super::{attributes, entry};
 
 /// Levels for which a descriptor is kept.
 const KEPT_OPEN: usize = 64;
@@ -30,20 +30,34 @@ const OPEN: OFlags =
 
 /// Removes what `path` names, with all that is in it. What is not there is removed already.
 pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
-    let (parent, name) = match open_parent(path) {
-        Err(error) if error.kind == FileErrorKind::NotFound => return Ok(()),
-        other => other?,
-    };
-    let failed = |errno| FileError::from_errno(errno, path);
-    let stat = match rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-        Ok(stat) => stat,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(errno) => return Err(failed(errno)),
-    };
-    if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
-        refuse_mounts(parent.as_fd(), name, path)?;
+    match remove_existing(path, true) {
+        Err(error) if error.kind == FileErrorKind::NotFound => Ok(()),
+        other => other,
     }
-    remove_at(parent.as_fd(), name).map_err(failed)
+}
+
+/// Removes what `path` names; a folder that holds something only if `recursive`.
+pub(crate) fn remove_existing(path: &Path, recursive: bool) -> Result<(), FileError> {
+    let (parent, name) = open_parent(path)?;
+    let failed = |errno| FileError::from_errno(errno, path);
+    let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    if FileType::from_raw_mode(stat.st_mode) != FileType::Directory {
+        return rustix::fs::unlinkat(&parent, name, AtFlags::empty()).map_err(failed);
+    }
+    if recursive {
+        refuse_mounts(parent.as_fd(), name, path)?;
+        return remove_at(parent.as_fd(), name).map_err(failed);
+    }
+    rustix::fs::unlinkat(&parent, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
+        Errno::NOTEMPTY | Errno::EXIST => FileError::new(
+            FileErrorKind::NotEmpty,
+            format!(
+                "directory '{}' is not empty; remove it recursively to remove all in it",
+                path.display()
+            ),
+        ),
+        errno => failed(errno),
+    })
 }
 
 /// Opens the folder in which the last part of `path` lies, and gives that last part.
@@ -120,12 +134,31 @@ fn mount_point(line: &[u8]) -> Option<PathBuf> {
 
 /// Removes the entry `name` of a folder, with all that is in it.
 pub(crate) fn remove_at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
+    remove_tree(parent, name, Level::open)
+}
+
+/// As [`remove_at`], for what we made ourselves: folders that forbid it are opened up first.
+pub(crate) fn remove_made(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errno> {
+    remove_tree(parent, name, |parent, name| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+        // What cannot be opened up tells so when it is opened.
+        let _ = attributes::change_mode(&folder, 0o700);
+        Level::open(parent, name)
+    })
+}
+
+fn remove_tree(
+    parent: BorrowedFd<'_>,
+    name: &OsStr,
+    open: impl Fn(BorrowedFd<'_>, &OsStr) -> Result<Level, Errno>,
+) -> Result<(), Errno> {
     match rustix::fs::unlinkat(parent, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR) => {}
         Err(errno) => return Err(errno),
     }
-    let first = Level::open(parent, name)?;
+    let first = open(parent, name)?;
     let device = first.identity.0;
     let mut levels = vec![first];
     while let Some(level) = levels.last_mut() {
@@ -142,7 +175,7 @@ pub(crate) fn remove_at(parent: BorrowedFd<'_>, name: &OsStr) -> Result<(), Errn
                     Err(Errno::ISDIR) => {}
                     Err(errno) => return Err(errno),
                 }
-                let below = Level::open(folder.fd()?, OsStr::from_bytes(name.to_bytes()))?;
+                let below = open(folder.fd()?, OsStr::from_bytes(name.to_bytes()))?;
                 // Something was mounted there since we looked.
                 if below.identity.0 != device {
                     return Err(Errno::BUSY);

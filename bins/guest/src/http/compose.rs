@@ -66,7 +66,8 @@ pub(super) async fn compose(
 
     let parts = blocking::short(move || open(sources)).await?;
     let (owner, set) = (user.clone(), metadata.clone());
-    let mut destination = blocking::short(move || Destination::open(&path, &owner, &set)).await?;
+    let mut destination =
+        blocking::short(move || Destination::open(&path, &owner, &set, None)).await?;
     for part in &parts {
         let mut offset = 0;
         loop {

@@ -15,7 +15,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat, Uid};
@@ -24,7 +23,7 @@ use tokio::task::JoinHandle;
 
 use super::download::not_a_file;
 use crate::files::metadata::{self, Metadata};
-use crate::files::{FileError, FileErrorKind, blocking, folders, temporary_name};
+use crate::files::{FileError, blocking, folders, memory, temporary_name};
 use crate::users::User;
 
 /// Bytes that are collected for one write.
@@ -32,17 +31,6 @@ const CHUNK: usize = 256 << 10;
 
 /// Pieces that are collected for one write, however small; the kernel takes 1024.
 const MOST_PIECES: usize = 512;
-
-/// As much as is uploaded to file systems that are memory, such as `/dev/shm`, and still there.
-/// That memory is charged to the guest, whose share is small: process 1 would end for want
-/// of it, and the sandbox with it.
-const MOST_IN_MEMORY: u64 = 64 << 20;
-
-/// What was uploaded there.
-static IN_MEMORY: AtomicU64 = AtomicU64::new(0);
-
-/// The kernel's number for `tmpfs`.
-const TMPFS: u64 = 0x0102_1994;
 
 /// As many links one after the other as the kernel follows.
 const MOST_LINKS: usize = 40;
@@ -79,7 +67,15 @@ struct Place {
 
 impl Destination {
     /// Makes the file and its folders. Blocks.
-    pub(super) fn open(path: &Path, user: &User, set: &Metadata) -> Result<Self, FileError> {
+    ///
+    /// With a mode the file has exactly that; without, a new one has the usual mode and one that
+    /// is replaced keeps its own.
+    pub(super) fn open(
+        path: &Path,
+        user: &User,
+        set: &Metadata,
+        mode: Option<u32>,
+    ) -> Result<Self, FileError> {
         let text = path.as_os_str().as_bytes();
         let Some(name) = path.file_name().filter(|_| !ends_as_folder(text)) else {
             return Err(FileError::from_errno(Errno::ISDIR, path));
@@ -87,8 +83,11 @@ impl Destination {
         let folder = folders::open_or_create(path.parent().unwrap_or(Path::new("/")), user)?;
         let (file, place) = find_place(folder, name.to_owned(), path, user)?;
         metadata::write(&file, set, path)?;
-        let in_memory = rustix::fs::fstatfs(&file)
-            .is_ok_and(|system| u64::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS));
+        if let Some(mode) = mode {
+            rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))
+                .map_err(|errno| FileError::from_errno(errno, path))?;
+        }
+        let in_memory = memory::holds(&file);
         Ok(Self {
             path: path.to_owned(),
             file: Arc::new(file),
@@ -133,15 +132,8 @@ impl Destination {
         self.written().await?;
         let pieces = std::mem::take(&mut self.collected);
         let length = std::mem::take(&mut self.collected_bytes);
-        if self.in_memory && !has_room_in_memory(&self.file, length) {
-            let path = self.path.display();
-            return Err(FileError::new(
-                FileErrorKind::NoSpace,
-                format!(
-                    "'{path}' would lie in memory, where at most {MOST_IN_MEMORY} bytes can be \
-                     uploaded: upload it elsewhere and copy it from inside"
-                ),
-            ));
+        if self.in_memory {
+            memory::take(&self.file, length as u64, &self.path)?;
         }
         if length > 0 {
             let file = Arc::clone(&self.file);
@@ -155,21 +147,6 @@ impl Destination {
         let written = writing.await.unwrap_or_else(|error| Err(io::Error::other(error)));
         written.map_err(|error| FileError::from_io(&error, &self.path))
     }
-}
-
-/// Whether so much more can be put into memory, where `file` lies; then it counts.
-fn has_room_in_memory(file: &File, length: usize) -> bool {
-    let room = |used: u64| used.checked_add(length as u64).filter(|sum| *sum <= MOST_IN_MEMORY);
-    let count = || IN_MEMORY.fetch_update(Ordering::Relaxed, Ordering::Relaxed, room).is_ok();
-    if count() {
-        return true;
-    }
-    // Some of it may have been removed since: there is no more of ours than there is of all.
-    if let Ok(system) = rustix::fs::fstatvfs(file) {
-        let blocks = system.f_blocks.saturating_sub(system.f_bfree);
-        IN_MEMORY.fetch_min(blocks.saturating_mul(system.f_frsize), Ordering::Relaxed);
-    }
-    count()
 }
 
 impl Drop for Place {
@@ -302,7 +279,7 @@ mod tests {
     use crate::files::tests::myself;
 
     async fn upload(path: &Path, content: &[u8]) -> Result<PathBuf, FileError> {
-        let mut destination = Destination::open(path, &myself(), &Metadata::new())?;
+        let mut destination = Destination::open(path, &myself(), &Metadata::new(), None)?;
         for piece in content.chunks(1000) {
             destination.write(Bytes::copy_from_slice(piece)).await?;
         }
@@ -350,7 +327,8 @@ mod tests {
         let (new, old) = (folder.path().join("new"), folder.path().join("old"));
         fs::write(&old, "old").unwrap();
         for path in [&new, &old] {
-            let mut destination = Destination::open(path, &myself(), &Metadata::new()).unwrap();
+            let mut destination =
+                Destination::open(path, &myself(), &Metadata::new(), None).unwrap();
             destination.write(Bytes::from(vec![1; 2 * CHUNK])).await.unwrap();
             assert_eq!(names(folder.path()).len(), 2);
             drop(destination);
@@ -363,7 +341,7 @@ mod tests {
     async fn a_file_that_took_the_name_meanwhile_is_not_removed() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
-        let destination = Destination::open(&path, &myself(), &Metadata::new()).unwrap();
+        let destination = Destination::open(&path, &myself(), &Metadata::new(), None).unwrap();
         fs::write(folder.path().join("other"), "other").unwrap();
         fs::rename(folder.path().join("other"), &path).unwrap();
         drop(destination);
@@ -398,9 +376,19 @@ mod tests {
         symlink("loop", at("loop")).unwrap();
         symlink("..", at("up")).unwrap();
         symlink("/dev/null", at("device")).unwrap();
-        for name in ["pipe", "socket", "loop", "up", "device", "", "new/", "new/.", "file/below"] {
+        for (name, kind) in [
+            ("pipe", FileErrorKind::Invalid),
+            ("socket", FileErrorKind::Invalid),
+            ("loop", FileErrorKind::Invalid),
+            ("device", FileErrorKind::Invalid),
+            ("up", FileErrorKind::IsADirectory),
+            ("", FileErrorKind::IsADirectory),
+            ("new/", FileErrorKind::IsADirectory),
+            ("new/.", FileErrorKind::IsADirectory),
+            ("file/below", FileErrorKind::NotADirectory),
+        ] {
             let error = upload(&at(name), b"x").await.unwrap_err();
-            assert_eq!(error.kind, FileErrorKind::Invalid, "{name}: {error}");
+            assert_eq!(error.kind, kind, "{name}: {error}");
         }
         for name in ["n".repeat(256), "n/".repeat(3000) + "n"] {
             let error = upload(&at(&name), b"x").await.unwrap_err();

@@ -171,7 +171,7 @@ mod tests {
             (at("pipe"), FileErrorKind::Invalid),
             (at("socket"), FileErrorKind::Invalid),
             (at("loop"), FileErrorKind::Invalid),
-            (folder.path().to_path_buf(), FileErrorKind::Invalid),
+            (folder.path().to_path_buf(), FileErrorKind::IsADirectory),
             (PathBuf::from("/dev/zero"), FileErrorKind::Invalid),
             (PathBuf::from("/dev/tty"), FileErrorKind::Invalid),
             (at("none"), FileErrorKind::NotFound),

@@ -35,7 +35,7 @@ use bytes::Bytes;
 use guest_proto::version;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use serde::Serialize;
@@ -106,12 +106,13 @@ async fn measure(state: &State) -> Result<Response<Body>, HttpError> {
 struct HttpError {
     status: StatusCode,
     message: String,
-    allow: Option<&'static str>,
+    /// A header that belongs to it.
+    header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl HttpError {
     fn new(status: StatusCode, message: impl Into<String>) -> Self {
-        Self { status, message: message.into(), allow: None }
+        Self { status, message: message.into(), header: None }
     }
 
     fn bad_request(message: impl Into<String>) -> Self {
@@ -120,22 +121,21 @@ impl HttpError {
 
     fn wrong_method(allow: &'static str) -> Self {
         let message = format!("this route takes {allow}");
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, message, allow: Some(allow) }
+        let header = Some((ALLOW, HeaderValue::from_static(allow)));
+        Self { status: StatusCode::METHOD_NOT_ALLOWED, message, header }
     }
 
     fn into_response(self) -> Response<Body> {
         let shape = ErrorShape { code: self.status.as_u16(), message: &self.message };
         let mut response = json(self.status, &shape).unwrap_or_else(|error| empty(error.status));
-        if let Some(allow) = self.allow {
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
-        }
+        response.headers_mut().extend(self.header);
         response
     }
 }
 
 impl From<FileError> for HttpError {
     fn from(error: FileError) -> Self {
-        Self::new(error.status(), error.message)
+        Self { header: error.header(), ..Self::new(error.status(), error.message) }
     }
 }
 

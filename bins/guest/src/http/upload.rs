@@ -3,7 +3,8 @@
 //! Two forms: a body that is one file, and a form (`multipart/form-data`) with one or many parts
 //! named `file`. Where a file goes is told by `path`, or by the file name of a part. The files of
 //! a form are written one after the other; when one fails, those before it stay. Either may be
-//! compressed as a whole (`Content-Encoding: gzip`).
+//! compressed as a whole (`Content-Encoding: gzip`). `mode`, which is ours and not E2B's, is the
+//! mode of all of them, in octal.
 
 use std::path::Path;
 use std::time::Duration;
@@ -22,7 +23,7 @@ use super::gunzip::Gunzip;
 use super::multipart::{Event, Malformed, Parser, Part};
 use super::query::parameter;
 use crate::files::metadata::{self, Metadata};
-use crate::files::{self, blocking};
+use crate::files::{self, attributes, blocking};
 use crate::server::Body;
 use crate::state::State;
 use crate::users::User;
@@ -88,6 +89,8 @@ struct Upload<'a> {
     user: User,
     path: Option<String>,
     metadata: Metadata,
+    /// The mode that the files have in the end, where one was asked for.
+    mode: Option<u32>,
     is_compressed: bool,
 }
 
@@ -109,6 +112,7 @@ impl<'a> Upload<'a> {
             user: files::find_user(state, parameter(head.uri.query(), "username")?)?,
             path: parameter(head.uri.query(), "path")?,
             metadata: metadata::in_headers(&head.headers)?,
+            mode: parameter(head.uri.query(), "mode")?.as_deref().map(mode).transpose()?,
             is_compressed,
         })
     }
@@ -199,10 +203,20 @@ impl<'a> Upload<'a> {
         if path.ends_with('/') {
             expanded.push("");
         }
-        let (user, metadata) = (self.user.clone(), self.metadata.clone());
-        let open = move || Destination::open(&expanded, &user, &metadata);
+        let (user, metadata, mode) = (self.user.clone(), self.metadata.clone(), self.mode);
+        let open = move || Destination::open(&expanded, &user, &metadata, mode);
         Ok(blocking::short(open).await?)
     }
+}
+
+/// Reads a mode in octal, such as `644`.
+fn mode(text: &str) -> Result<u32, HttpError> {
+    let is_octal = text.bytes().all(|byte| (b'0'..=b'7').contains(&byte));
+    let mode = u32::from_str_radix(text, 8).ok().filter(|_| is_octal);
+    let mode = mode.ok_or_else(|| {
+        HttpError::bad_request(format!("'mode' is a number in octal such as 644, not '{text}'"))
+    })?;
+    Ok(attributes::checked_mode(mode)?)
 }
 
 impl From<Malformed> for HttpError {

@@ -12,6 +12,7 @@ use rustix::process::{Gid, Uid};
 use rustix::thread::{set_thread_res_gid, set_thread_res_uid};
 
 use super::read_start;
+use crate::identity::keeps_shut;
 
 /// As many processes as are looked at for one answer.
 const MOST_PROCESSES: usize = 8192;
@@ -111,17 +112,11 @@ fn take_on((uid, gid): Owner) -> bool {
     if (uid, gid) == (rustix::process::geteuid(), rustix::process::getegid()) {
         return true;
     }
-    // Where the kernel lets a program that changed its ids be dumped by anybody, process 1
-    // would lose its protection with this.
     keeps_shut()
         // Back to root first: only it may become somebody else.
         && set_thread_res_uid(None, root, None).is_ok()
         && set_thread_res_gid(None, gid, None).is_ok()
         && set_thread_res_uid(None, uid, None).is_ok()
-}
-
-fn keeps_shut() -> bool {
-    read_start("/proc/sys/fs/suid_dumpable").is_some_and(|value| !value.starts_with(b"1"))
 }
 
 /// The sockets that a process has open.

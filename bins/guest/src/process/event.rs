@@ -23,6 +23,8 @@ pub(crate) enum Event {
     Output { channel: Channel, offset: Option<u64>, bytes: Bytes },
     /// The output between two offsets is no longer there.
     Dropped { from: u64, to: u64 },
+    /// It has ended, and its output may go on.
+    Exited(Ending),
     /// It is over.
     End(Ending),
     /// Nothing, for a while.
@@ -58,7 +60,8 @@ impl Event {
                 let (from, to) = (*from, *to);
                 EventKind::from(DroppedEvent { from, to, ..DroppedEvent::default() })
             }
-            Self::End(ending) => EventKind::from(EndEvent::from(*ending)),
+            Self::Exited(ending) => EventKind::Exited(Box::new(EndEvent::from(*ending))),
+            Self::End(ending) => EventKind::End(Box::new(EndEvent::from(*ending))),
             Self::KeepAlive => EventKind::from(KeepAlive::default()),
         };
         ProcessEvent { event: Some(event), ..ProcessEvent::default() }

@@ -68,6 +68,8 @@ pub(crate) struct Process {
     control: Mutex<Option<Arc<Control>>>,
     /// Set when nobody shall wait for the pipes of a command that has ended.
     impatient: watch::Sender<bool>,
+    /// How the command ended, once it has; its pipes may still be open.
+    pub(super) exited: watch::Sender<Option<Ending>>,
 }
 
 impl Process {
@@ -101,6 +103,7 @@ impl Process {
             terminal: Mutex::new(terminal),
             control: Mutex::new(Some(Arc::clone(&control))),
             impatient: watch::Sender::new(false),
+            exited: watch::Sender::new(None),
         });
         let watch =
             Watch { process: Arc::clone(&process), keeper, control, outputs, held, exec_errno };
@@ -239,6 +242,7 @@ impl Watch {
                 }
             }
         };
+        process.exited.send_replace(Some(Ending { exit, exec_errno, expired }));
         let mut impatient = process.impatient.subscribe();
         let lingers = held.is_some();
         drop(held);

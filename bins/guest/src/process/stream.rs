@@ -6,9 +6,11 @@ use std::time::{Duration, Instant};
 use connectrpc::{ConnectError, ServiceStream};
 use futures::stream;
 use http::HeaderMap;
+use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::audience::{Ahead, Following};
+use super::ending::Ending;
 use super::event::Event;
 use super::running::Process;
 
@@ -35,9 +37,10 @@ pub(super) fn follow(
     let follower = Follower {
         start: Some(Event::Start { pid: process.pid, offset: following.offset }),
         following,
-        process,
         until,
         keepalive: keepalive(headers),
+        exited: wants_exit(headers).then(|| process.exited.subscribe()),
+        process,
         over: false,
     };
     Ok(Box::pin(stream::unfold(follower, |mut follower| async move {
@@ -52,6 +55,9 @@ struct Follower {
     following: Following,
     until: Until,
     keepalive: Duration,
+    /// Where the end of the command is heard of, until it was told; unset for those who do not
+    /// want to know.
+    exited: Option<watch::Receiver<Option<Ending>>>,
     over: bool,
 }
 
@@ -74,8 +80,21 @@ impl Follower {
             Until::Deadline(Some(deadline)) => deadline.saturating_duration_since(Instant::now()),
             Until::Deadline(None) | Until::Ended => Duration::MAX,
         };
-        match timeout(self.keepalive.min(left), self.following.queue.recv()).await {
-            Ok(Some(event)) => Some(Ok(event)),
+        let next = async {
+            tokio::select! {
+                // What was written before the command ended is told before its end.
+                biased;
+                event = self.following.queue.recv() => event,
+                ending = exit(self.exited.as_mut()) => Some(Event::Exited(ending)),
+            }
+        };
+        match timeout(self.keepalive.min(left), next).await {
+            Ok(Some(event)) => {
+                if matches!(event, Event::Exited(_)) {
+                    self.exited = None;
+                }
+                Some(Ok(event))
+            }
             Ok(None) => Some(self.end()),
             Err(_) if left <= self.keepalive => {
                 self.over = true;
@@ -96,6 +115,23 @@ impl Follower {
             None => Err(ConnectError::internal("the end of the process was missed")),
         }
     }
+}
+
+/// Waits for the end of a command; for ever where nobody wants to know.
+async fn exit(exited: Option<&mut watch::Receiver<Option<Ending>>>) -> Ending {
+    let known = match exited {
+        Some(exited) => exited.wait_for(Option::is_some).await.ok().and_then(|ending| *ending),
+        None => None,
+    };
+    match known {
+        Some(ending) => ending,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether the client wants to hear that the command ended before its output has.
+fn wants_exit(headers: &HeaderMap) -> bool {
+    headers.get("soma-exit").is_some_and(|value| value == "told")
 }
 
 /// The client's wish, in whole seconds; what makes no sense counts as none.

@@ -1,10 +1,11 @@
 //! Why a guest did not do what it was asked.
 
 use connectrpc::{ConnectError, ErrorCode};
-use http::StatusCode;
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use super::transport::BROKEN;
+use crate::fault::{self, Fault};
 use crate::version::Feature;
 
 /// A cause from some other crate.
@@ -30,9 +31,45 @@ pub enum GuestError {
         message: String,
     },
 
-    /// The wish itself is wrong: a folder that is not there, a file that is a folder.
+    /// The wish itself is wrong: a folder that is not there, a pattern that makes no sense.
     #[error("{message}")]
     InvalidArgument {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// The user may not do this.
+    #[error("{message}")]
+    PermissionDenied {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// Something else is where a directory is wanted.
+    #[error("{message}")]
+    NotADirectory {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// A directory is where something else is wanted.
+    #[error("{message}")]
+    IsADirectory {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// A directory holds something and should not.
+    #[error("{message}")]
+    NotEmpty {
+        /// The guest's words.
+        message: String,
+    },
+
+    /// What is there stands in the way: a mount point, a directory where none was expected, a
+    /// tree that is too large.
+    #[error("{message}")]
+    FailedPrecondition {
         /// The guest's words.
         message: String,
     },
@@ -111,7 +148,7 @@ impl GuestError {
     }
 
     /// What a plain HTTP answer means, given its body.
-    pub(super) fn from_answer(status: StatusCode, body: &[u8]) -> Self {
+    pub(super) fn from_answer(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         #[derive(Deserialize)]
         struct Words {
             message: String,
@@ -120,26 +157,34 @@ impl GuestError {
             Ok(words) => harmless(&words.message),
             Err(_) => format!("the guest answered with status {}", status.as_u16()),
         };
-        match status {
-            StatusCode::INSUFFICIENT_STORAGE => Self::NoSpace { message },
-            StatusCode::BAD_REQUEST => Self::new(ErrorCode::InvalidArgument, message),
-            StatusCode::UNAUTHORIZED => Self::new(ErrorCode::Unauthenticated, message),
-            StatusCode::FORBIDDEN => Self::new(ErrorCode::PermissionDenied, message),
-            StatusCode::NOT_FOUND => Self::new(ErrorCode::NotFound, message),
-            StatusCode::CONFLICT => Self::new(ErrorCode::AlreadyExists, message),
-            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => {
-                Self::new(ErrorCode::Unavailable, message)
-            }
-            StatusCode::GATEWAY_TIMEOUT => Self::new(ErrorCode::DeadlineExceeded, message),
-            _ => Self::new(ErrorCode::Internal, message),
-        }
+        let code = match status {
+            StatusCode::INSUFFICIENT_STORAGE => return Self::NoSpace { message },
+            StatusCode::BAD_REQUEST => ErrorCode::InvalidArgument,
+            StatusCode::UNAUTHORIZED => ErrorCode::Unauthenticated,
+            StatusCode::FORBIDDEN => ErrorCode::PermissionDenied,
+            StatusCode::NOT_FOUND => ErrorCode::NotFound,
+            StatusCode::CONFLICT => ErrorCode::AlreadyExists,
+            StatusCode::BAD_GATEWAY | StatusCode::SERVICE_UNAVAILABLE => ErrorCode::Unavailable,
+            StatusCode::GATEWAY_TIMEOUT => ErrorCode::DeadlineExceeded,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, named_fault(headers), message)
     }
 
-    fn new(code: ErrorCode, message: String) -> Self {
+    fn new(code: ErrorCode, fault: Option<Fault>, message: String) -> Self {
+        match fault {
+            Some(Fault::NotADirectory) => return Self::NotADirectory { message },
+            Some(Fault::IsADirectory) => return Self::IsADirectory { message },
+            Some(Fault::NotEmpty) => return Self::NotEmpty { message },
+            Some(Fault::NoSpace) => return Self::NoSpace { message },
+            None => {}
+        }
         match code {
             ErrorCode::NotFound => Self::NotFound { message },
             ErrorCode::AlreadyExists => Self::AlreadyExists { message },
             ErrorCode::InvalidArgument => Self::InvalidArgument { message },
+            ErrorCode::PermissionDenied => Self::PermissionDenied { message },
+            ErrorCode::FailedPrecondition => Self::FailedPrecondition { message },
             ErrorCode::Unauthenticated if message.contains("username") => {
                 Self::UnknownUser { message }
             }
@@ -152,10 +197,14 @@ impl GuestError {
     }
 }
 
+fn named_fault(headers: &HeaderMap) -> Option<Fault> {
+    Fault::from_name(headers.get(fault::HEADER)?.to_str().ok()?)
+}
+
 impl From<ConnectError> for GuestError {
     fn from(error: ConnectError) -> Self {
         let words = error.message.as_deref().unwrap_or("the guest gave no reason");
-        Self::new(error.code, harmless(words))
+        Self::new(error.code, named_fault(error.response_headers()), harmless(words))
     }
 }
 
@@ -188,10 +237,23 @@ mod tests {
     fn a_plain_answer_carries_its_words() {
         let error = GuestError::from_answer(
             StatusCode::NOT_FOUND,
+            &HeaderMap::new(),
             br#"{"code":404,"message":"path '/x' does not exist"}"#,
         );
         assert_eq!(error.to_string(), "path '/x' does not exist");
-        let error = GuestError::from_answer(StatusCode::IM_A_TEAPOT, b"<html>");
+        let none = HeaderMap::new();
+        let error = GuestError::from_answer(StatusCode::IM_A_TEAPOT, &none, b"<html>");
         assert_eq!(error.to_string(), "the guest answered with status 418 (internal)");
+    }
+    #[test]
+    fn a_fault_is_told_from_others_of_its_kind() {
+        let with = |name: &'static str| {
+            let value = http::HeaderValue::from_static(name);
+            let headers = HeaderMap::from_iter([(fault::HEADER.parse().unwrap(), value)]);
+            GuestError::from_answer(StatusCode::BAD_REQUEST, &headers, b"{}")
+        };
+        assert!(matches!(with("is-a-directory"), GuestError::IsADirectory { .. }));
+        assert!(matches!(with("not-a-directory"), GuestError::NotADirectory { .. }));
+        assert!(matches!(with("something-new"), GuestError::InvalidArgument { .. }));
     }
 }

@@ -1,10 +1,10 @@
 //! What a sandbox uses, in the guest's words.
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What a guest measures of its sandbox. Fields that a guest leaves out are zero, groups that it
 /// does not know are none.
-#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Metrics {
     /// When, in seconds since 1970.
@@ -39,7 +39,7 @@ pub struct Metrics {
 }
 
 /// Where a figure comes from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Source {
     /// What the kernel counts for the sandbox: the truth.
@@ -54,7 +54,7 @@ pub enum Source {
 }
 
 /// Processor time since the sandbox began.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CpuUsage {
     /// Where the figures come from.
@@ -70,7 +70,7 @@ pub struct CpuUsage {
 }
 
 /// Memory in bytes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MemoryUsage {
     /// Where the figures come from.
@@ -88,7 +88,7 @@ pub struct MemoryUsage {
 }
 
 /// The root file system.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct DiskUsage {
     /// Bytes in use.
@@ -102,7 +102,7 @@ pub struct DiskUsage {
 }
 
 /// What passed through an interface since it is there.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Interface {
     /// Its name inside.
@@ -118,7 +118,7 @@ pub struct Interface {
 }
 
 /// Processes and threads.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ProcessesUsage {
     /// Where the figures come from.

@@ -10,7 +10,9 @@
 //! Start at [`GuestClient`]; the calls are in the files of their subject.
 
 mod error;
+mod files;
 mod filesystem;
+mod forward;
 mod metrics;
 mod ports;
 mod process;
@@ -27,10 +29,14 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use connectrpc::client::{CallOptions, ClientConfig};
-use http::{HeaderValue, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use tokio::sync::OnceCell;
 
 pub use error::{BoxError, GuestError};
+pub use files::{
+    Attributes, CopyOptions, Found, GlobOptions, GrepOptions, Line, Lines, MakeDirectory,
+};
+pub use forward::traced;
 pub use metrics::{CpuUsage, DiskUsage, Interface, MemoryUsage, Metrics, ProcessesUsage, Source};
 pub use ports::{Holder, Port, Ports, PortsEvent, Reach, Transport as PortTransport};
 pub use process::{Ended, Event, Running, StartOptions};
@@ -55,6 +61,9 @@ pub const LISTING_LIMIT: usize = 48 << 20;
 pub const EVENT_LIMIT: usize = 4 << 20;
 /// The most that a plain HTTP answer may have, file bodies apart.
 pub const ANSWER_LIMIT: usize = 1 << 20;
+
+/// Where a guest looks for its token.
+const TOKEN: HeaderName = HeaderName::from_static("x-access-token");
 
 /// How long a call may take that only asks or changes something small.
 const CALL_TIMEOUT: Duration = Duration::from_secs(30);
@@ -83,7 +92,14 @@ impl GuestClient {
         let token = HeaderValue::from_str(token).map_err(|_| GuestError::InvalidArgument {
             message: "the access token cannot be sent in a header".to_owned(),
         })?;
-        Ok(Self::over(self.transport.with_token(token)))
+        Ok(self.with_headers(HeaderMap::from_iter([(TOKEN, token)])))
+    }
+
+    /// The same client, whose calls show these headers from now on, which are taken for secrets:
+    /// for a guest that is reached through somebody else.
+    #[must_use]
+    pub fn with_headers(&self, headers: HeaderMap) -> Self {
+        Self::over(self.transport.with_headers(headers))
     }
 
     fn over(transport: Transport) -> Self {

@@ -14,6 +14,7 @@ use super::transport::GuestBody;
 use super::{EVENT_LIMIT, GuestClient, GuestError, as_user, short};
 use crate::process::__buffa::oneof::{process_input, process_selector};
 use crate::process::__buffa::view::oneof::process_event as seen;
+use crate::process::__buffa::view::process_event::EndEventView;
 use crate::process::{
     CloseStdinRequest, ConnectRequest, ConnectResponseView, ListRequest, PTY, ProcessConfig,
     ProcessEventView, ProcessInfo, ProcessInput, ProcessSelector, SendInputRequest,
@@ -46,6 +47,9 @@ pub struct StartOptions {
     pub terminal: Option<TerminalSize>,
     /// A name by which it can be found beside its id.
     pub tag: Option<String>,
+    /// Whether to hear that it ended ([`Event::Exited`]) although children hold its output open.
+    /// A guest of an earlier version does not tell.
+    pub tells_exit: bool,
 }
 
 impl fmt::Debug for StartOptions {
@@ -62,6 +66,7 @@ impl fmt::Debug for StartOptions {
             .field("timeout", &self.timeout)
             .field("terminal", &self.terminal)
             .field("tag", &self.tag)
+            .field("tells_exit", &self.tells_exit)
             .finish()
     }
 }
@@ -87,7 +92,9 @@ pub enum Event {
         /// The offset at which the output goes on.
         to: u64,
     },
-    /// It ended. Always the last event.
+    /// It ended, and children that it left behind may go on writing. For those who asked.
+    Exited(Ended),
+    /// It ended, and its output is complete. Always the last event.
     Ended(Ended),
 }
 
@@ -206,19 +213,21 @@ fn read(event: &ProcessEventView<'_>, buffer: &Bytes) -> Step {
         Some(seen::Event::Dropped(dropped)) => {
             (Event::Dropped { from: dropped.from, to: dropped.to }, Some(dropped.to))
         }
-        Some(seen::Event::End(end)) => {
-            let ended = Ended {
-                code: end.exit_code,
-                signal: end.signal,
-                status: harmless(end.status),
-                error: end.error.map(harmless),
-                exec_errno: end.exec_errno,
-            };
-            (Event::Ended(ended), None)
-        }
+        Some(seen::Event::Exited(end)) => (Event::Exited(ended(end)), None),
+        Some(seen::Event::End(end)) => (Event::Ended(ended(end)), None),
         Some(seen::Event::Keepalive(_)) | None => return Step::Nothing,
     };
     Step::Event { event, offset }
+}
+
+fn ended(end: &EndEventView<'_>) -> Ended {
+    Ended {
+        code: end.exit_code,
+        signal: end.signal,
+        status: harmless(end.status),
+        error: end.error.map(harmless),
+        exec_errno: end.exec_errno,
+    }
 }
 
 impl GuestClient {
@@ -229,6 +238,9 @@ impl GuestClient {
         // time, the last of its output would be lost whenever ours ran first.
         if let Some(timeout) = options.timeout {
             call = call.with_header("connect-timeout-ms", timeout.as_millis().max(1).to_string());
+        }
+        if options.tells_exit {
+            call = call.with_header("soma-exit", "told");
         }
         let call = as_user(call, options.user.as_deref())?;
         let request = StartRequest {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use connectrpc::client::full_body;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, response};
 use http_body_util::{BodyExt, Limited};
 use serde::{Deserialize, Serialize};
 
@@ -116,15 +116,13 @@ impl GuestClient {
         let exchange = async {
             let answer = self.transport.exchange(request).await;
             let (head, body) = answer.map_err(|e| GuestError::unavailable(&e))?.into_parts();
-            Ok::<_, GuestError>((head.status, short_body(body).await?))
+            Ok::<_, GuestError>((head, short_body(body).await?))
         };
-        let (status, body) =
-            tokio::time::timeout(CALL_TIMEOUT, exchange).await.map_err(|_| {
-                let message =
-                    format!("the guest did not answer within {} s", CALL_TIMEOUT.as_secs());
-                GuestError::DeadlineExceeded { message }
-            })??;
-        accept(status, &body)?;
+        let (head, body) = tokio::time::timeout(CALL_TIMEOUT, exchange).await.map_err(|_| {
+            let message = format!("the guest did not answer within {} s", CALL_TIMEOUT.as_secs());
+            GuestError::DeadlineExceeded { message }
+        })??;
+        accept(&head, &body)?;
         Ok(body)
     }
 }
@@ -135,8 +133,11 @@ pub(super) async fn short_body(body: super::transport::GuestBody) -> Result<Byte
     Ok(collected.map_err(|error| GuestError::unavailable(&*error))?.to_bytes())
 }
 
-pub(super) fn accept(status: StatusCode, body: &[u8]) -> Result<(), GuestError> {
-    if status.is_success() { Ok(()) } else { Err(GuestError::from_answer(status, body)) }
+pub(super) fn accept(head: &response::Parts, body: &[u8]) -> Result<(), GuestError> {
+    if head.status.is_success() {
+        return Ok(());
+    }
+    Err(GuestError::from_answer(head.status, &head.headers, body))
 }
 
 fn from_json<'a, T: Deserialize<'a>>(answer: &'a [u8]) -> Result<T, GuestError> {

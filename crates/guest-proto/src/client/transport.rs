@@ -16,7 +16,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use connectrpc::client::{BoxFuture, ClientBody, ClientTransport};
-use http::{HeaderValue, Request, Response, Uri, header};
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, header};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -52,7 +52,7 @@ pub trait Dial: Send + Sync + 'static {
 pub(super) struct Transport {
     shared: Arc<Shared>,
     /// What every request shows, if anything. Marked as sensitive, so no `Debug` tells it.
-    token: Option<HeaderValue>,
+    headers: HeaderMap,
 }
 
 struct Shared {
@@ -68,13 +68,15 @@ impl Transport {
             idle: Mutex::default(),
             connections: TaskTracker::new(),
         };
-        Self { shared: Arc::new(shared), token: None }
+        Self { shared: Arc::new(shared), headers: HeaderMap::new() }
     }
 
-    /// The same connections, with requests that show a token.
-    pub(super) fn with_token(&self, mut token: HeaderValue) -> Self {
-        token.set_sensitive(true);
-        Self { shared: Arc::clone(&self.shared), token: Some(token) }
+    /// The same connections, with requests that show these headers as well.
+    pub(super) fn with_headers(&self, more: HeaderMap) -> Self {
+        let mut headers = self.headers.clone();
+        headers.extend(more);
+        headers.values_mut().for_each(|value| value.set_sensitive(true));
+        Self { shared: Arc::clone(&self.shared), headers }
     }
 
     /// Runs a task that belongs to a call and ends with it.
@@ -92,8 +94,11 @@ impl Transport {
         mut request: Request<ClientBody>,
     ) -> Result<Response<GuestBody>, TransportError> {
         to_origin_form(&mut request);
-        if let Some(token) = &self.token {
-            request.headers_mut().insert("x-access-token", token.clone());
+        for (name, value) in &self.headers {
+            request.headers_mut().insert(name, value.clone());
+        }
+        if let Some(trace) = super::forward::trace() {
+            request.headers_mut().insert("traceparent", trace);
         }
         loop {
             let reused = self.shared.take_idle().await;
