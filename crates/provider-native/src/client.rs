@@ -1,47 +1,81 @@
 //! The unprivileged side: a [`Provider`] that asks the engine.
+//!
+//! [`line`] keeps the connection, [`connection`] asks on it, [`start`] starts an engine.
 
 mod connection;
+mod line;
 mod start;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{SandboxId, SandboxSpec};
+use domain::{Ending, SandboxId, SandboxSpec};
 use guest_proto::client::{Init, LimitsTold};
-use provider::{ByteStream, Observed, Provider, ProviderError};
+use guest_proto::{Dial, GuestClient};
+use policy::Permitted;
+use provider::{BoxError, ByteStream, Observed, Provider, ProviderError};
 use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 use crate::home::Home;
-use crate::verbs::{Answer, Refusal, Verb};
-use connection::Connection;
+use crate::verbs::{Answer, Record, Refusal, Verb, Wish};
+use line::Line;
+pub use start::connect_engine;
 
 /// Sandboxes on this host, through its engine.
+///
+/// When the engine goes away, the next call looks for another. A call that was under way is
+/// repeated, which no caller notices but by the time it takes.
 #[derive(Debug, Clone)]
 pub struct NativeProvider {
-    connection: Arc<Connection>,
+    line: Arc<Line>,
 }
 
 impl NativeProvider {
     /// Connects to the engine of a home, and starts `program engine --home HOME` when none
-    /// answers.
+    /// answers, now and whenever the connection broke.
     ///
-    /// The connection stays good when this process gives up its privileges afterwards.
+    /// The connection stays good when this process gives up its privileges afterwards; another
+    /// one it may not get then.
     pub fn open(home: &Home, program: &Path) -> Result<Self, ProviderError> {
-        let socket = start::connect_or_start(home, program)?;
-        let connection =
-            Connection::new(socket).map_err(|error| backend("talk to the engine", error))?;
-        Ok(Self { connection: Arc::new(connection) })
+        let socket = connect_engine(home, program)?;
+        let (home, program) = (home.clone(), program.to_owned());
+        let line = Line::new(move || connect_engine(&home, &program)).starting_with(socket)?;
+        Ok(Self { line: Arc::new(line) })
     }
 
-    /// Connects to the engine of a home; `None` when none answers.
+    /// Connects to the engine of a home; `None` when none answers. Never starts one.
     pub fn find(home: &Home) -> Result<Option<Self>, ProviderError> {
         let Ok(socket) = start::connect(home) else { return Ok(None) };
-        let connection =
-            Connection::new(socket).map_err(|error| backend("talk to the engine", error))?;
-        Ok(Some(Self { connection: Arc::new(connection) }))
+        let home = home.clone();
+        let connect =
+            move || start::connect(&home).map_err(|error| backend("connect to the engine", error));
+        let line = Line::new(connect).starting_with(socket)?;
+        Ok(Some(Self { line: Arc::new(line) }))
+    }
+
+    /// Gets its connections from elsewhere, the first one with the first call: for a process that
+    /// may not connect to the engine itself. Each is what [`connect_engine`] gives.
+    ///
+    /// `connect` may block.
+    pub fn over(
+        connect: impl Fn() -> Result<OwnedFd, ProviderError> + Send + Sync + 'static,
+    ) -> Self {
+        Self { line: Arc::new(Line::new(connect)) }
+    }
+
+    /// Has this one connection, which [`connect_engine`] gave, and never another.
+    pub fn with_connection(connection: OwnedFd) -> Self {
+        let only = Mutex::new(Some(connection));
+        Self::over(move || {
+            let only = only.lock().unwrap_or_else(PoisonError::into_inner).take();
+            let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "the engine is gone");
+            only.ok_or_else(|| backend("ask the engine", gone()))
+        })
     }
 
     /// Where the time of the last launch went: steps and their microseconds.
@@ -61,9 +95,14 @@ impl NativeProvider {
     }
 
     /// Ends the engine. Sandboxes that are kept go on; all others end with it.
+    ///
+    /// Where there is no connection to an engine, none is made to end one.
     pub async fn end_engine(&self) -> Result<(), ProviderError> {
-        self.ask(Verb::Leave, None).await?;
-        self.connection.closed().await;
+        if let Some(connection) = self.line.current().await {
+            // One that leaves already does not answer, and needs no telling.
+            let _ = connection.ask(Verb::Leave).await;
+            connection.closed().await;
+        }
         Ok(())
     }
 
@@ -79,47 +118,74 @@ impl NativeProvider {
             env_vars: Some(spec.environment.clone()),
             limits: Some(limits),
             sudo: Some(spec.sudo),
+            // One that has it already takes it as the proof that it is us again.
+            access_token: spec.token.as_ref().map(|token| token.reveal().to_owned()),
             ..Init::default()
         };
-        let guest = provider::guest(Arc::new(self.clone()), id.clone());
+        let guest = GuestClient::new(Door { provider: self.clone(), id: id.clone() });
         guest.init(&init).await.map_err(|error| ProviderError::Backend {
             step: "set the sandbox up".to_owned(),
             source: Box::new(error),
         })
     }
 
-    async fn ask(
-        &self,
-        verb: Verb,
-        id: Option<&SandboxId>,
-    ) -> Result<(Answer, Option<std::os::fd::OwnedFd>), ProviderError> {
-        let reply = self.connection.ask(verb).await;
-        let (answer, descriptor) = reply.map_err(|error| backend("ask the engine", error))?;
-        let answer = answer.map_err(|refusal| explain(refusal, id))?;
-        Ok((answer, descriptor))
-    }
-}
-
-#[async_trait]
-impl Provider for NativeProvider {
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
-        let verb = Verb::Create {
-            id: id.clone(),
-            limits: spec.limits.clone(),
-            lifetime: spec.lifetime,
-            allow_unenforced: spec.allow_unenforced,
-        };
-        self.ask(verb, Some(id)).await?;
-        self.set_up(id, spec).await
-    }
-
-    async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, ProviderError> {
+    async fn reach(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, ProviderError> {
         let (_, descriptor) = self.ask(Verb::Connect { id: id.clone() }, Some(id)).await?;
         let descriptor = descriptor.ok_or_else(|| {
             backend("reach the guest", io::Error::other("the engine sent no connection"))
         })?;
         let stream = UnixStream::from_std(descriptor.into());
         Ok(Box::new(stream.map_err(|error| backend("reach the guest", error))?))
+    }
+
+    async fn ask(
+        &self,
+        verb: Verb,
+        id: Option<&SandboxId>,
+    ) -> Result<(Answer, Option<OwnedFd>), ProviderError> {
+        let (answer, descriptor) = self.line.ask(verb).await?;
+        let answer = answer.map_err(|refusal| explain(refusal, id))?;
+        Ok((answer, descriptor))
+    }
+}
+
+/// The way into a sandbox that was just made, for whoever made it.
+struct Door {
+    provider: NativeProvider,
+    id: SandboxId,
+}
+
+#[async_trait]
+impl Dial for Door {
+    async fn dial(&self) -> Result<Box<dyn ByteStream>, BoxError> {
+        Ok(self.provider.reach(&self.id).await?)
+    }
+}
+
+#[async_trait]
+impl Provider for NativeProvider {
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &Permitted<SandboxSpec>,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        let spec = spec.get();
+        let wish = Wish {
+            limits: spec.limits.clone(),
+            lifetime: spec.lifetime,
+            allow_unenforced: spec.allow_unenforced,
+            record: checked(record)?,
+        };
+        self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?;
+        self.set_up(id, spec).await
+    }
+
+    async fn connect(
+        &self,
+        id: &Permitted<SandboxId>,
+    ) -> Result<Box<dyn ByteStream>, ProviderError> {
+        self.reach(id.get()).await
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, ProviderError> {
@@ -136,10 +202,50 @@ impl Provider for NativeProvider {
         }
     }
 
-    async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError> {
+    async fn ended(&self, id: &SandboxId) -> Result<Ending, ProviderError> {
+        match self.ask(Verb::Ended { id: id.clone() }, Some(id)).await?.0 {
+            Answer::Ended(ending) => Ok(ending),
+            other => Err(odd(&other)),
+        }
+    }
+
+    async fn read_record(&self, id: &SandboxId) -> Result<String, ProviderError> {
+        match self.ask(Verb::ReadRecord { id: id.clone() }, Some(id)).await?.0 {
+            Answer::Record(Record(text)) => Ok(text),
+            other => Err(odd(&other)),
+        }
+    }
+
+    async fn write_record(
+        &self,
+        id: &Permitted<SandboxId>,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        let (id, record) = (id.get(), checked(record)?);
+        self.ask(Verb::WriteRecord { id: id.clone(), record }, Some(id)).await?;
+        Ok(())
+    }
+
+    async fn renew(
+        &self,
+        id: &Permitted<SandboxId>,
+        timeout: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let id = id.get();
+        self.ask(Verb::Renew { id: id.clone(), timeout }, Some(id)).await?;
+        Ok(())
+    }
+
+    async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        let id = id.get();
         self.ask(Verb::Destroy { id: id.clone() }, Some(id)).await?;
         Ok(())
     }
+}
+
+/// A record that fits. The engine refuses others too, but a message may be too large to arrive.
+fn checked(record: &str) -> Result<Record, ProviderError> {
+    Record(record.to_owned()).check().map_err(|refusal| explain(refusal, None))
 }
 
 fn backend(step: &str, error: io::Error) -> ProviderError {

@@ -15,16 +15,19 @@
 //! becomes somebody's sandbox by being *bound*: limits, name, time and manifest. Bodies are
 //! prepared ahead, so that a create is a bind; where none is ready it launches one first.
 //!
-//! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs, `bodies` what a body is,
-//! `lifecycle` and `endings` the arrows above, `adopt` what is found at the start.
+//! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
+//! no arrow, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
+//! found at the start.
 
 mod adopt;
 mod bodies;
+mod client;
 mod clients;
 mod endings;
 mod host;
 mod lifecycle;
 mod reach;
+mod upkeep;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, Write};
@@ -38,7 +41,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use crate::failure::Failure;
 use crate::home::Home;
 use bodies::Body;
-use clients::Client;
+use client::Client;
 use endings::Sweeper;
 use host::Host;
 use lifecycle::Sandbox;
@@ -148,31 +151,34 @@ impl Engine {
     }
 
     fn wait(&self) -> Result<Vec<Source>, EngineError> {
-        let mut sources: Vec<(Source, BorrowedFd<'_>)> = Vec::new();
+        let mut sources: Vec<(Source, BorrowedFd<'_>, PollFlags)> = Vec::new();
         if !self.leaving {
-            sources.push((Source::Termination, self.host.termination.as_fd()));
+            sources.push((Source::Termination, self.host.termination.as_fd(), PollFlags::IN));
             if Instant::now() >= self.welcome_after {
-                sources.push((Source::Listener, self.host.listener.as_fd()));
+                sources.push((Source::Listener, self.host.listener.as_fd(), PollFlags::IN));
             }
         }
         for (key, client) in &self.clients {
-            sources.push((Source::Client(*key), client.socket.as_fd()));
+            // One that leaves reads no more requests.
+            if !self.leaving || client.is_behind() {
+                sources.push((Source::Client(*key), client.socket(), client.interest()));
+            }
         }
         for (key, body) in &self.bodies {
             if let Some(link) = &body.link {
-                sources.push((Source::Launcher(*key), link.as_fd()));
+                sources.push((Source::Launcher(*key), link.as_fd(), PollFlags::IN));
             }
             if let Some(supervisor) = &body.supervisor_descriptor {
-                sources.push((Source::Supervisor(*key), supervisor.as_fd()));
+                sources.push((Source::Supervisor(*key), supervisor.as_fd(), PollFlags::IN));
             }
         }
         // From the back, so that removing one does not move those still to be served.
         for (index, sweeper) in self.sweepers.iter().enumerate().rev() {
-            sources.push((Source::Sweeper(index), sweeper.process.as_fd()));
+            sources.push((Source::Sweeper(index), sweeper.process.as_fd(), PollFlags::IN));
         }
         let mut descriptors: Vec<PollFd<'_>> = sources
             .iter()
-            .map(|(_, descriptor)| PollFd::from_borrowed_fd(*descriptor, PollFlags::IN))
+            .map(|(_, descriptor, interest)| PollFd::from_borrowed_fd(*descriptor, *interest))
             .collect();
         let patience = self.patience();
         let timeout = Timespec {
@@ -187,7 +193,7 @@ impl Engine {
             }
         }
         let ready = descriptors.iter().map(|descriptor| !descriptor.revents().is_empty());
-        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|((s, _), _)| *s).collect())
+        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|((s, ..), _)| *s).collect())
     }
 
     /// How long the loop may sleep.

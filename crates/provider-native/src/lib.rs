@@ -18,6 +18,7 @@
 mod cgroup;
 mod client;
 mod disk;
+mod durable;
 pub mod engine;
 mod failure;
 mod fingerprint;
@@ -28,13 +29,14 @@ mod link;
 mod manifest;
 mod missing;
 mod random;
+mod record;
 mod remove;
 mod rights;
 mod seccomp;
 mod template;
 mod verbs;
 
-pub use client::NativeProvider;
+pub use client::{NativeProvider, connect_engine};
 pub use home::Home;
 pub use ids::PROGRAM_ID;
 pub use random::random_id;

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
+use rustix::fs::{Mode, fchmod};
 use rustix::net::{
     AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFlags, SocketType, bind, connect,
     listen, socket_with, socketpair,
@@ -50,9 +51,11 @@ pub(crate) fn receive<T: DeserializeOwned>(
     Ok(Some((message, descriptors)))
 }
 
-/// Listens at a name in a folder. Accepting does not wait.
+/// Listens at a name in a folder, for our own user alone. Accepting does not wait.
 pub(crate) fn listen_at(folder: &Path, name: &str) -> io::Result<OwnedFd> {
     let socket = new_socket(SocketFlags::NONBLOCK)?;
+    // The name gets the mode that the socket has when it is bound.
+    fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     with_address(folder, name, |address| bind(&socket, address))?;
     listen(&socket, 128)?;
     Ok(socket)

@@ -1,14 +1,15 @@
 //! What is written down about a sandbox that is kept, so that an engine that starts later
 //! finds it again.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 
 use domain::{Ending, Limit, Limits, SandboxId};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::durable;
 use crate::ids::IdRange;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
@@ -77,12 +78,8 @@ impl Manifest {
 
     /// Writes it whole or not at all, and so that it survives the host's death.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        let new = folder.join("manifest.new");
-        let mut file = File::create(&new)?;
-        file.write_all(&serde_json::to_vec_pretty(self)?)?;
-        file.sync_all()?;
-        fs::rename(&new, folder.join("manifest.json"))?;
-        File::open(folder)?.sync_all()
+        durable::put(folder, "manifest.json", &serde_json::to_vec_pretty(self)?)?;
+        durable::settle(folder)
     }
 }
 

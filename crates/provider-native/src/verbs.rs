@@ -3,8 +3,11 @@
 //! The whole of it: whoever may send these may make and end sandboxes, and nothing else. The
 //! engine takes them from its own unprivileged programs only, and checks every value anyway.
 
-use domain::{Lifetime, Limit, Limits, SandboxId};
-use provider::Observed;
+use std::fmt;
+use std::time::Duration;
+
+use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
+use provider::{LARGEST_RECORD, Observed};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -27,7 +30,7 @@ pub(crate) struct Reply {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Verb {
     /// Make a sandbox; done when it is there already.
-    Create { id: SandboxId, limits: Limits, lifetime: Lifetime, allow_unenforced: bool },
+    Create { id: SandboxId, wish: Wish },
     /// Open a connection to a sandbox's guest; it comes along with the answer.
     Connect { id: SandboxId },
     /// See one sandbox.
@@ -42,6 +45,49 @@ pub(crate) enum Verb {
     Prepared,
     /// End the engine. Sandboxes that are kept go on.
     Leave,
+    /// Tell what is written down with a sandbox.
+    ReadRecord { id: SandboxId },
+    /// Write something else down with it.
+    WriteRecord { id: SandboxId, record: Record },
+    /// Tell when it does not run any more, and why. The answer may be long in coming.
+    Ended { id: SandboxId },
+    /// Nobody waits any more for the [`Verb::Ended`] with this request's number. Has no answer.
+    Forget,
+    /// Let its time be over so long from now, or never.
+    Renew { id: SandboxId, timeout: Option<Duration> },
+}
+
+/// What a sandbox is to be.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Wish {
+    pub(crate) limits: Limits,
+    pub(crate) lifetime: Lifetime,
+    pub(crate) allow_unenforced: bool,
+    pub(crate) record: Record,
+}
+
+/// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Record(pub(crate) String);
+
+impl Record {
+    /// Refuses one that does not fit.
+    pub(crate) fn check(self) -> Result<Self, Refusal> {
+        let bytes = self.0.len();
+        if bytes <= LARGEST_RECORD {
+            return Ok(self);
+        }
+        Err(Refusal::Invalid(format!(
+            "the sandbox's record has {bytes} bytes, and {LARGEST_RECORD} is the most: write less \
+             down with it"
+        )))
+    }
+}
+
+impl fmt::Debug for Record {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Record({} bytes)", self.0.len())
+    }
 }
 
 /// What the engine says.
@@ -52,13 +98,15 @@ pub(crate) enum Answer {
     Sandboxes(Vec<Observed>),
     Steps(Vec<(String, u64)>),
     Prepared(u32),
+    Record(Record),
+    Ended(Ending),
 }
 
 /// Why the engine does not do it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Refusal {
     NotFound,
-    NotRunning(domain::Ending),
+    NotRunning(Ending),
     Invalid(String),
     /// Nothing would hold it to these limits; the text says what would.
     Unenforced(Vec<Limit>, String),

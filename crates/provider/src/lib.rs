@@ -10,12 +10,18 @@ pub mod fake;
 mod guest;
 mod observed;
 
+use std::time::Duration;
+
 use async_trait::async_trait;
-use domain::{SandboxId, SandboxSpec};
+use domain::{Ending, SandboxId, SandboxSpec};
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
+use policy::Permitted;
+
+/// The most that a record may have.
+pub const LARGEST_RECORD: usize = 64 << 10;
 
 /// Makes sandboxes on one kind of backend and reaches into them.
 ///
@@ -30,14 +36,26 @@ pub use observed::{Condition, Observed};
 /// - Work whose caller went away is finished or undone; nothing stays half made.
 /// - A sandbox with [`Lifetime::WithCaller`](domain::Lifetime) is destroyed when the provider
 ///   that made it is dropped, or its process dies.
+/// - What was written down with a sandbox is there as long as the sandbox is, also after an end
+///   of the backend's own programs. [`LARGEST_RECORD`] bytes fit.
 /// - An id that is not there is [`ProviderError::NotFound`], except for `destroy`.
 #[async_trait]
 pub trait Provider: Send + Sync {
     /// Makes the sandbox and waits until its guest answers.
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError>;
+    ///
+    /// `record` is kept with the sandbox for whoever finds it later, and is not read.
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &Permitted<SandboxSpec>,
+        record: &str,
+    ) -> Result<(), ProviderError>;
 
     /// Opens a fresh stream to the guest.
-    async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, ProviderError>;
+    async fn connect(
+        &self,
+        id: &Permitted<SandboxId>,
+    ) -> Result<Box<dyn ByteStream>, ProviderError>;
 
     /// What can be seen of one sandbox from outside.
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, ProviderError>;
@@ -45,6 +63,28 @@ pub trait Provider: Send + Sync {
     /// Every sandbox on this backend, running or ended, in the order of their ids.
     async fn list(&self) -> Result<Vec<Observed>, ProviderError>;
 
+    /// Waits until the sandbox does not run any more, and says why.
+    ///
+    /// Cancellation-safe. One that is destroyed meanwhile is [`ProviderError::NotFound`].
+    async fn ended(&self, id: &SandboxId) -> Result<Ending, ProviderError>;
+
+    /// What whoever made the sandbox wrote down with it.
+    async fn read_record(&self, id: &SandboxId) -> Result<String, ProviderError>;
+
+    /// Replaces what is written down with the sandbox, whole or not at all.
+    async fn write_record(
+        &self,
+        id: &Permitted<SandboxId>,
+        record: &str,
+    ) -> Result<(), ProviderError>;
+
+    /// Lets the sandbox's time be over so long from now; `None` is never.
+    async fn renew(
+        &self,
+        id: &Permitted<SandboxId>,
+        timeout: Option<Duration>,
+    ) -> Result<(), ProviderError>;
+
     /// Ends the sandbox and removes all of it. Nothing to remove is a success.
-    async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError>;
+    async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;
 }

@@ -80,18 +80,28 @@ pub fn reset_signals() -> io::Result<()> {
     mask(libc::SIG_SETMASK, &[])
 }
 
+/// Ignores a signal.
+pub fn ignore(signal: i32) {
+    // SAFETY: SIG_IGN runs no code of ours.
+    unsafe { libc::signal(signal, libc::SIG_IGN) };
+}
+
+/// Lets children that end be waited for, also where whoever started us did not want that.
+pub fn wait_for_children() {
+    // SAFETY: SIG_DFL runs no code of ours.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+}
+
 /// Lets the kernel forget children that ended, so that nobody need wait for them.
 pub fn forget_children() {
-    // SAFETY: SIG_IGN runs no code of ours.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
+    ignore(libc::SIGCHLD);
 }
 
 /// Blocks `SIGCHLD` and opens a descriptor that is readable when one has come.
 ///
 /// The program that a child becomes must get a clean mask again: [`unblock_signals`].
 pub fn children_descriptor() -> io::Result<OwnedFd> {
-    // SAFETY: SIG_DFL runs no code of ours.
-    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    wait_for_children();
     signals_descriptor(&[libc::SIGCHLD])
 }
 

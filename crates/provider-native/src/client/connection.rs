@@ -15,7 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::link;
 use crate::verbs::{Answer, Refusal, Reply, Request, Verb};
 
-type Answered = (Result<Answer, Refusal>, Option<OwnedFd>);
+pub(super) type Answered = (Result<Answer, Refusal>, Option<OwnedFd>);
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -49,7 +49,6 @@ impl Connection {
 
     /// Asks and waits for the answer. An answer to a caller that went away is dropped.
     pub(super) async fn ask(&self, verb: Verb) -> io::Result<Answered> {
-        let gone = || io::Error::new(io::ErrorKind::ConnectionReset, "the engine is gone");
         let (sender, receiver) = oneshot::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
@@ -58,8 +57,18 @@ impl Connection {
             waiting.callers.as_mut().ok_or_else(gone)?.insert(number, sender);
             number
         };
-        link::send(self.socket.as_fd(), &Request { number, verb }, &[], SendFlags::empty())?;
+        let is_watch = matches!(verb, Verb::Ended { .. });
+        let _asking = Asking { connection: self, number, is_watch };
+        match link::send(self.socket.as_fd(), &Request { number, verb }, &[], SendFlags::empty()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(gone()),
+            sent => sent?,
+        }
         receiver.await.map_err(|_| gone())
+    }
+
+    /// Whether the engine is known to be gone.
+    pub(super) fn is_closed(&self) -> bool {
+        *self.closed.borrow()
     }
 
     /// Waits until the engine has left.
@@ -74,6 +83,33 @@ impl Drop for Connection {
         // Ends the thread, and tells the engine that its client is gone.
         let _ = shutdown(self.socket.as_fd(), Shutdown::Both);
     }
+}
+
+/// A question without an answer yet.
+struct Asking<'a> {
+    connection: &'a Connection,
+    number: u64,
+    /// It may stay one for as long as a sandbox lives.
+    is_watch: bool,
+}
+
+impl Drop for Asking<'_> {
+    fn drop(&mut self) {
+        let Self { connection, number, is_watch } = *self;
+        let waited =
+            lock(&connection.waiting).callers.as_mut().and_then(|callers| callers.remove(&number));
+        if waited.is_some() && is_watch {
+            // Otherwise whoever asks again and again would be remembered as often. If the engine
+            // cannot be told now, it forgets us with the sandbox.
+            let forget = Request { number, verb: Verb::Forget };
+            let _ = link::send(connection.socket.as_fd(), &forget, &[], SendFlags::DONTWAIT);
+        }
+    }
+}
+
+/// What is said when a connection broke, and only then.
+fn gone() -> io::Error {
+    io::Error::new(io::ErrorKind::ConnectionReset, "the engine is gone")
 }
 
 fn read_answers(socket: &OwnedFd, waiting: &Mutex<Waiting>) {

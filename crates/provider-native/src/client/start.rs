@@ -22,8 +22,11 @@ pub(super) fn connect(home: &Home) -> io::Result<OwnedFd> {
     link::dial(home.path(), Home::SOCKET)
 }
 
-/// Connects to the engine, starting it when there is none.
-pub(super) fn connect_or_start(home: &Home, program: &Path) -> Result<OwnedFd, ProviderError> {
+/// Connects to the engine of a home, starting `program engine --home HOME` when none answers.
+///
+/// The connection is for [`NativeProvider::over`](crate::NativeProvider::over), also in a process
+/// without the privileges that it takes to get one. Blocks while an engine starts.
+pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderError> {
     match connect(home) {
         Ok(socket) => return Ok(socket),
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -36,6 +39,7 @@ pub(super) fn connect_or_start(home: &Home, program: &Path) -> Result<OwnedFd, P
     let mut pause = Duration::from_millis(1);
     loop {
         if let Ok(socket) = connect(home) {
+            attend(child);
             return Ok(socket);
         }
         if let Ok(Some(status)) = child.try_wait() {
@@ -70,6 +74,15 @@ fn start(home: &Home, program: &Path) -> Result<Child, ProviderError> {
         .stderr(Stdio::piped())
         .spawn()
         .map_err(|error| backend("start the engine", error))
+}
+
+/// Waits for an engine's end in the background: a process that lives longer than its engine, and
+/// perhaps than many, would keep what is left of each.
+fn attend(mut engine: Child) {
+    // It says nothing more here, and a pipe that nobody reads could hold it up.
+    drop(engine.stderr.take());
+    let waiting = thread::Builder::new().name("engine's end".into());
+    let _ = waiting.spawn(move || engine.wait());
 }
 
 /// What the engine said before it left.

@@ -73,6 +73,8 @@ impl Engine {
             ending: None,
             doomed: false,
             waiting: Vec::new(),
+            watching: Vec::new(),
+            record: String::new(),
         };
         if let Some(body) = body {
             let key = self.new_key();

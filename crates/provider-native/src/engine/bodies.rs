@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use domain::{Limits, SandboxId};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::SendFlags;
 use rustix::process::{
     Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, pidfd_open, pidfd_send_signal, waitid,
@@ -95,6 +96,21 @@ impl Body {
         let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from);
         let link = link.step(step)?;
         fdpass::send(link, order, &[], SendFlags::DONTWAIT).step(step).map(|_| ())
+    }
+
+    /// Lets its time be over so long from now, or never.
+    pub(super) fn order_time(&self, timeout: Option<Duration>) -> Result<(), Failure> {
+        // Zero is never, so what is over at once is over in a moment.
+        let milliseconds = timeout
+            .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
+        self.order(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat())
+    }
+
+    /// Whether the supervisor ended, be it noted or not.
+    pub(super) fn has_ended(&self) -> bool {
+        let Some(supervisor) = &self.supervisor_descriptor else { return true };
+        let mut look = [PollFd::new(supervisor, PollFlags::IN)];
+        poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
     }
 
     /// Starts its end. The supervisor notices and ends too, and then the body is swept.

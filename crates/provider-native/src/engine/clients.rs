@@ -1,29 +1,26 @@
 //! The engine's clients: its verbs, one by one, and their answers.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use domain::{Ending, Lifetime, Limits, SandboxId};
+use domain::{Ending, Lifetime, SandboxId};
 use provider::{Condition, Observed};
 use rustix::net::sockopt::socket_peercred;
-use rustix::net::{RecvFlags, SendFlags, SocketFlags, accept_with};
+use rustix::net::{RecvFlags, SocketFlags, accept_with};
 
 use super::bodies::Stage;
+use super::client::Client;
 use super::lifecycle::Sandbox;
 use super::{Engine, Key, reach};
 use crate::failure::Step;
 use crate::link;
 use crate::missing;
-use crate::verbs::{Answer, Refusal, Reply, Request, Verb};
-
-pub(super) struct Client {
-    pub(super) socket: OwnedFd,
-}
+use crate::verbs::{Answer, Record, Refusal, Reply, Request, Verb, Wish};
 
 /// Who waits for an answer.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Waiter {
-    client: Key,
+    pub(super) client: Key,
     number: u64,
 }
 
@@ -43,14 +40,24 @@ impl Engine {
         let own = rustix::process::geteuid();
         if socket_peercred(&socket).is_ok_and(|peer| peer.uid == own) {
             let key = self.new_key();
-            self.clients.insert(key, Client { socket });
+            self.clients.insert(key, Client::new(socket));
         }
     }
 
     /// Serves one request of a client, or its departure.
     pub(super) fn serve(&mut self, key: Key) {
-        let Some(client) = self.clients.get(&key) else { return };
-        match link::receive::<Request>(&client.socket, RecvFlags::DONTWAIT) {
+        let Some(client) = self.clients.get_mut(&key) else { return };
+        if client.is_behind() {
+            return match client.catch_up() {
+                Ok(()) => {}
+                Err(_) => self.dismiss(key),
+            };
+        }
+        if self.leaving {
+            // It knows of kept sandboxes no more. Whoever has no answer asks the next engine.
+            return;
+        }
+        match link::receive::<Request>(client.socket(), RecvFlags::DONTWAIT) {
             Ok(Some((request, _))) => {
                 let waiter = Waiter { client: key, number: request.number };
                 self.busy_until = Instant::now();
@@ -65,6 +72,9 @@ impl Engine {
     /// Lets a client go, and with it the sandboxes that live with it.
     fn dismiss(&mut self, key: Key) {
         self.clients.remove(&key);
+        for sandbox in self.sandboxes.values_mut() {
+            sandbox.watching.retain(|waiter| waiter.client != key);
+        }
         let own: Vec<SandboxId> = self
             .sandboxes
             .iter()
@@ -78,88 +88,96 @@ impl Engine {
 
     fn obey(&mut self, waiter: Waiter, verb: Verb) {
         match verb {
-            Verb::Create { id, limits, lifetime, allow_unenforced } => {
-                self.create(waiter, &id, limits, lifetime, allow_unenforced);
-            }
+            Verb::Create { id, wish } => self.create(waiter, &id, wish),
             Verb::Destroy { id } => self.destroy(waiter, &id),
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {
                 let answer = self.observe(&id).map(Answer::Observed).ok_or(Refusal::NotFound);
-                self.answer(waiter, answer, &[]);
+                self.answer(waiter, answer);
             }
             Verb::List => {
                 let all = self.sandboxes.keys().filter_map(|id| self.observe(id)).collect();
-                self.answer(waiter, Ok(Answer::Sandboxes(all)), &[]);
+                self.answer(waiter, Ok(Answer::Sandboxes(all)));
             }
             Verb::Steps => {
                 let steps = self.last_steps.clone();
-                self.answer(waiter, Ok(Answer::Steps(steps)), &[]);
+                self.answer(waiter, Ok(Answer::Steps(steps)));
             }
             Verb::Prepared => {
                 let count = self.bodies.values().filter(|body| body.is_prepared()).count();
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
-                self.answer(waiter, Ok(Answer::Prepared(count)), &[]);
+                self.answer(waiter, Ok(Answer::Prepared(count)));
             }
             Verb::Leave => {
                 self.begin_to_leave();
-                self.answer(waiter, Ok(Answer::Done), &[]);
+                self.answer(waiter, Ok(Answer::Done));
+            }
+            Verb::ReadRecord { id } => {
+                let answer = self.read_record(&id).map(Answer::Record);
+                self.answer(waiter, answer);
+            }
+            Verb::WriteRecord { id, record } => {
+                let answer = self.write_record(&id, record).map(|()| Answer::Done);
+                self.answer(waiter, answer);
+            }
+            Verb::Ended { id } => self.watch(waiter, &id),
+            Verb::Forget => self.stop_watching(waiter),
+            Verb::Renew { id, timeout } => {
+                let answer = self.renew(&id, timeout).map(|()| Answer::Done);
+                self.answer(waiter, answer);
             }
         }
     }
 
-    fn create(
-        &mut self,
-        waiter: Waiter,
-        id: &SandboxId,
-        limits: Limits,
-        lifetime: Lifetime,
-        allow_unenforced: bool,
-    ) {
+    fn create(&mut self, waiter: Waiter, id: &SandboxId, wish: Wish) {
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
             if let Some(ending) = &sandbox.ending {
                 let refusal = Refusal::NotRunning(ending.clone());
-                return self.answer(waiter, Err(refusal), &[]);
+                return self.answer(waiter, Err(refusal));
             }
             if sandbox.doomed {
                 let refusal = Refusal::Invalid(format!("sandbox `{id}` is being destroyed"));
-                return self.answer(waiter, Err(refusal), &[]);
+                return self.answer(waiter, Err(refusal));
             }
             if self.is_running(id) {
-                return self.answer(waiter, Ok(Answer::Done), &[]);
+                return self.answer(waiter, Ok(Answer::Done));
             }
             if let Some(sandbox) = self.sandboxes.get_mut(id) {
                 sandbox.waiting.push(waiter);
             }
             return;
         }
-        let limits = match limits.check() {
-            Ok(limits) => limits,
-            Err(error) => {
-                return self.answer(waiter, Err(Refusal::Invalid(error.to_string())), &[]);
+        match self.accept(waiter, wish) {
+            Ok(sandbox) => {
+                self.sandboxes.insert(id.clone(), sandbox);
+                self.embody(id);
             }
-        };
+            Err(refusal) => self.answer(waiter, Err(refusal)),
+        }
+    }
+
+    /// The wish for a sandbox that can be, on its way to become one.
+    fn accept(&self, waiter: Waiter, wish: Wish) -> Result<Sandbox, Refusal> {
+        let Wish { limits, lifetime, allow_unenforced, record } = wish;
+        let limits = limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let Record(record) = record.check()?;
         let unenforced = self.host.unenforced();
         if !unenforced.is_empty() && !allow_unenforced {
             let fix = missing::enforcement(&unenforced, self.host.rights);
-            return self.answer(waiter, Err(Refusal::Unenforced(unenforced, fix)), &[]);
+            return Err(Refusal::Unenforced(unenforced, fix));
         }
-        if self.leaving {
-            let refusal = Refusal::Invalid("the engine is about to leave: ask again".to_owned());
-            return self.answer(waiter, Err(refusal), &[]);
-        }
-        let caller = (lifetime == Lifetime::WithCaller).then_some(waiter.client);
-        let sandbox = Sandbox {
+        Ok(Sandbox {
             limits,
             unenforced,
             lifetime,
-            caller,
+            caller: (lifetime == Lifetime::WithCaller).then_some(waiter.client),
             body: None,
             ending: None,
             doomed: false,
             waiting: vec![waiter],
-        };
-        self.sandboxes.insert(id.clone(), sandbox);
-        self.embody(id);
+            watching: Vec::new(),
+            record,
+        })
     }
 
     fn destroy(&mut self, waiter: Waiter, id: &SandboxId) {
@@ -167,15 +185,15 @@ impl Engine {
         match self.sandboxes.get_mut(id) {
             Some(sandbox) => sandbox.waiting.push(waiter),
             // Nothing was there, or it is gone already.
-            None => self.answer(waiter, Ok(Answer::Done), &[]),
+            None => self.answer(waiter, Ok(Answer::Done)),
         }
     }
 
     fn connect(&mut self, waiter: Waiter, id: &SandboxId) {
         let reached = self.reach(id);
         match reached {
-            Ok(stream) => self.answer(waiter, Ok(Answer::Done), &[stream.as_fd()]),
-            Err(refusal) => self.answer(waiter, Err(refusal), &[]),
+            Ok(stream) => self.send(waiter, Ok(Answer::Done), vec![stream]),
+            Err(refusal) => self.answer(waiter, Err(refusal)),
         }
     }
 
@@ -197,7 +215,7 @@ impl Engine {
         }
     }
 
-    fn is_running(&self, id: &SandboxId) -> bool {
+    pub(super) fn is_running(&self, id: &SandboxId) -> bool {
         let sandbox = self.sandboxes.get(id);
         let body = sandbox.and_then(|sandbox| self.bodies.get(&sandbox.body?));
         body.is_some_and(|body| matches!(body.stage, Stage::Ready(_)))
@@ -219,20 +237,18 @@ impl Engine {
     pub(super) fn answer_waiting(&mut self, id: &SandboxId, answer: &Result<Answer, Refusal>) {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
         for waiter in std::mem::take(&mut sandbox.waiting) {
-            self.answer(waiter, answer.clone(), &[]);
+            self.answer(waiter, answer.clone());
         }
     }
 
-    pub(super) fn answer(
-        &mut self,
-        waiter: Waiter,
-        answer: Result<Answer, Refusal>,
-        descriptors: &[BorrowedFd<'_>],
-    ) {
-        let Some(client) = self.clients.get(&waiter.client) else { return };
+    pub(super) fn answer(&mut self, waiter: Waiter, answer: Result<Answer, Refusal>) {
+        self.send(waiter, answer, Vec::new());
+    }
+
+    fn send(&mut self, waiter: Waiter, answer: Result<Answer, Refusal>, descriptors: Vec<OwnedFd>) {
+        let Some(client) = self.clients.get_mut(&waiter.client) else { return };
         let reply = Reply { number: waiter.number, answer };
-        // A client that does not read its answers must not hold up the others.
-        if link::send(&client.socket, &reply, descriptors, SendFlags::DONTWAIT).is_err() {
+        if client.send(reply, descriptors).is_err() {
             self.dismiss(waiter.client);
         }
     }

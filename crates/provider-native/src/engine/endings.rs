@@ -7,10 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use domain::{Lifetime, SandboxId};
+use domain::{Ending, Lifetime, SandboxId};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
 use super::bodies::{Body, Stage, remove_folder};
+use super::lifecycle::Sandbox;
 use super::{Engine, Key, log};
 use crate::failure::{Failure, Kind};
 use crate::manifest::read_ending;
@@ -51,6 +52,7 @@ impl Engine {
         }
         // Whoever still waits for it to come to be hears that it was destroyed.
         let waiting = std::mem::take(&mut sandbox.waiting);
+        let watching = std::mem::take(&mut sandbox.watching);
         sandbox.doomed = true;
         match sandbox.body {
             Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
@@ -63,7 +65,10 @@ impl Engine {
         let cause = "it was destroyed meanwhile";
         let failure = Failure::new("make the sandbox", cause, Kind::Broken);
         for waiter in waiting {
-            self.answer(waiter, Err(Refusal::Failed(failure.clone())), &[]);
+            self.answer(waiter, Err(Refusal::Failed(failure.clone())));
+        }
+        for waiter in watching {
+            self.answer(waiter, Err(Refusal::NotFound));
         }
     }
 
@@ -74,8 +79,28 @@ impl Engine {
             // Its last words may still be on the line.
             self.hear_launcher(key);
         }
-        if let Some(body) = self.bodies.get_mut(&key) {
-            body.reap();
+        let Some(body) = self.bodies.get_mut(&key) else { return };
+        body.reap();
+        let ending = read_ending(&body.folder);
+        let Some(id) = body.owner.clone() else { return };
+        let unmade = |sandbox: &Sandbox| !sandbox.doomed && !sandbox.waiting.is_empty();
+        if !self.leaving && self.sandboxes.get(&id).is_some_and(unmade) {
+            body.owner = None;
+            let cause = "its launcher did not come to an end";
+            self.give_up(&id, &Failure::new("launch a sandbox", cause, Kind::Broken));
+        } else {
+            self.note_end(&id, &ending);
+        }
+    }
+
+    /// A sandbox ended by itself. Its files stay, and it is one that ended from now on.
+    fn note_end(&mut self, id: &SandboxId, ending: &Ending) {
+        let Some(sandbox) = self.sandboxes.get_mut(id).filter(|sandbox| !sandbox.doomed) else {
+            return;
+        };
+        sandbox.ending = Some(ending.clone());
+        for waiter in std::mem::take(&mut sandbox.watching) {
+            self.answer(waiter, Ok(Answer::Ended(ending.clone())));
         }
     }
 
@@ -89,9 +114,6 @@ impl Engine {
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
         sandbox.body = None;
         let doomed = sandbox.doomed;
-        if !doomed {
-            sandbox.ending = Some(read_ending(&body.folder));
-        }
         match (sandbox.lifetime, doomed) {
             (Lifetime::Kept, true) => self.remove(body.folder, Some(id)),
             (Lifetime::Kept, false) => {}

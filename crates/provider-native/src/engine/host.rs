@@ -17,7 +17,7 @@ use crate::cgroup::Hierarchies;
 use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
-use crate::home::{Home, make_folder};
+use crate::home::{Home, make_folder, open_own};
 use crate::ids::Ranges;
 use crate::link;
 use crate::rights::Rights;
@@ -52,7 +52,7 @@ impl Host {
         }
         options.home.make()?;
         let home = &options.home;
-        let lock = File::create(home.lock()).step("take the home")?;
+        let lock = open_own(&home.lock()).step("take the home")?;
         match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
             Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
             other => other.step("take the home")?,
@@ -190,7 +190,8 @@ fn listen(home: &Home) -> Result<OwnedFd, Failure> {
 
 /// Sends what the engine says from now on to its log, which begins anew.
 fn log_to(path: &Path) -> io::Result<()> {
-    let log = File::create(path)?;
+    let log = open_own(path)?;
+    log.set_len(0)?;
     rustix::stdio::dup2_stderr(&log)?;
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::launch::{self, Order, Report};
 use crate::link;
 use crate::manifest::{Made, Manifest, Process};
 use crate::random::random_id;
+use crate::record;
 use crate::template::Generation;
 use crate::verbs::{Answer, Refusal};
 
@@ -33,7 +34,12 @@ pub(super) struct Sandbox {
     pub(super) ending: Option<Ending>,
     /// It is being destroyed.
     pub(super) doomed: bool,
+    /// Who waits for it to be made or to be gone.
     pub(super) waiting: Vec<Waiter>,
+    /// Who waits for it to end.
+    pub(super) watching: Vec<Waiter>,
+    /// What is written down with it, unless that lies in its folder.
+    pub(super) record: String,
 }
 
 /// After a command was started, preparing the next body waits: it would take its processor.
@@ -285,12 +291,14 @@ impl Engine {
                 limits: sandbox.limits.clone(),
                 unenforced: sandbox.unenforced.clone(),
             };
+            // First: once there is a manifest, there is a sandbox.
+            record::put(&body.folder, &sandbox.record).step("write the sandbox's record")?;
+            sandbox.record.clear();
             let manifest = Manifest::new(made, processes);
             manifest.write(&body.folder).step("write the sandbox's manifest")?;
         }
         if let Some(timeout) = sandbox.limits.timeout {
-            let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-            body.order(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat())?;
+            body.order_time(Some(timeout))?;
         }
         if sandbox.lifetime == Lifetime::Kept {
             body.order(b"K")?;

@@ -15,13 +15,17 @@ mod users;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Lifetime, SandboxId, SandboxSpec};
+use domain::{Ending, Lifetime, SandboxId, SandboxSpec};
 use guest::Guest;
 use guest_proto::ByteStream;
+use policy::Permitted;
+use tokio::sync::Notify;
+use tokio::time::Instant;
 
-use crate::{Condition, Observed, Provider, ProviderError};
+use crate::{Condition, LARGEST_RECORD, Observed, Provider, ProviderError};
 
 /// The host of sandboxes that are not there. Clones are the same host.
 #[derive(Debug, Clone, Default)]
@@ -34,6 +38,11 @@ struct Sandbox {
     guest: Arc<Guest>,
     /// The provider that it dies with.
     owner: Option<Arc<()>>,
+    record: String,
+    /// When its time is over, and who is told when it ended.
+    until: Option<Instant>,
+    changed: Arc<Notify>,
+    ending: Option<Ending>,
 }
 
 impl FakeBackend {
@@ -60,44 +69,156 @@ pub struct FakeProvider {
     token: Arc<()>,
 }
 
+impl FakeProvider {
+    /// Looks at a sandbox, whose time may be over by now.
+    fn with<T>(
+        &self,
+        id: &SandboxId,
+        look: impl FnOnce(&mut Sandbox) -> T,
+    ) -> Result<T, ProviderError> {
+        let mut sandboxes = self.backend.sandboxes();
+        let not_found = || ProviderError::NotFound { id: id.clone() };
+        let sandbox = sandboxes.get_mut(id).ok_or_else(not_found)?;
+        sandbox.look_at_the_clock();
+        Ok(look(sandbox))
+    }
+}
+
+impl Sandbox {
+    fn look_at_the_clock(&mut self) {
+        if self.ending.is_none() && self.until.is_some_and(|until| Instant::now() >= until) {
+            self.ending = Some(Ending::TimedOut);
+            self.guest.stop();
+        }
+    }
+
+    fn observed(&self, id: &SandboxId) -> Observed {
+        let condition = match &self.ending {
+            Some(ending) => Condition::Ended(ending.clone()),
+            None => Condition::Running,
+        };
+        Observed { id: id.clone(), condition, unenforced: Vec::new() }
+    }
+
+    fn renew(&mut self, timeout: Option<Duration>) {
+        self.until = timeout.map(|timeout| Instant::now() + timeout);
+        self.changed.notify_waiters();
+    }
+}
+
 #[async_trait]
 impl Provider for FakeProvider {
-    async fn create(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
+    async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &Permitted<SandboxSpec>,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        let spec = spec.get();
+        check(record)?;
         // A real backend is busy for a while; others get their turn here as they would there.
         tokio::task::yield_now().await;
         self.backend.sandboxes().entry(id.clone()).or_insert_with(|| Sandbox {
             guest: Arc::new(Guest::new(spec)),
             owner: (spec.lifetime == Lifetime::WithCaller).then(|| Arc::clone(&self.token)),
+            record: record.to_owned(),
+            until: spec.limits.timeout.map(|timeout| Instant::now() + timeout),
+            changed: Arc::default(),
+            ending: None,
         });
         Ok(())
     }
 
-    async fn connect(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, ProviderError> {
-        let guest = self.backend.sandboxes().get(id).map(|sandbox| Arc::clone(&sandbox.guest));
-        let guest = guest.ok_or_else(|| ProviderError::NotFound { id: id.clone() })?;
-        Ok(Box::new(guest.connect()))
+    async fn connect(
+        &self,
+        id: &Permitted<SandboxId>,
+    ) -> Result<Box<dyn ByteStream>, ProviderError> {
+        let id = id.get();
+        self.with(id, |sandbox| match &sandbox.ending {
+            Some(why) => Err(ProviderError::NotRunning { id: id.clone(), why: why.clone() }),
+            None => Ok(Box::new(sandbox.guest.connect()) as Box<dyn ByteStream>),
+        })?
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, ProviderError> {
-        if self.backend.sandboxes().contains_key(id) {
-            Ok(running(id))
-        } else {
-            Err(ProviderError::NotFound { id: id.clone() })
-        }
+        self.with(id, |sandbox| sandbox.observed(id))
     }
 
     async fn list(&self) -> Result<Vec<Observed>, ProviderError> {
-        Ok(self.backend.sandboxes().keys().map(running).collect())
+        let mut sandboxes = self.backend.sandboxes();
+        sandboxes.values_mut().for_each(Sandbox::look_at_the_clock);
+        Ok(sandboxes.iter().map(|(id, sandbox)| sandbox.observed(id)).collect())
     }
 
-    async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError> {
+    async fn ended(&self, id: &SandboxId) -> Result<Ending, ProviderError> {
+        loop {
+            let changed = self.with(id, |sandbox| Arc::clone(&sandbox.changed))?;
+            // Before the look: what changes after it is told.
+            let change = changed.notified();
+            let (ending, until) =
+                self.with(id, |sandbox| (sandbox.ending.clone(), sandbox.until))?;
+            if let Some(ending) = ending {
+                return Ok(ending);
+            }
+            let over = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = change => {}
+                () = over => {}
+            }
+        }
+    }
+
+    async fn read_record(&self, id: &SandboxId) -> Result<String, ProviderError> {
+        self.with(id, |sandbox| sandbox.record.clone())
+    }
+
+    async fn write_record(
+        &self,
+        id: &Permitted<SandboxId>,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        check(record)?;
+        self.with(id.get(), |sandbox| record.clone_into(&mut sandbox.record))
+    }
+
+    async fn renew(
+        &self,
+        id: &Permitted<SandboxId>,
+        timeout: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        let id = id.get();
+        self.with(id, |sandbox| {
+            if let Some(why) = sandbox.ending.clone() {
+                return Err(ProviderError::NotRunning { id: id.clone(), why });
+            }
+            sandbox.renew(timeout);
+            Ok(())
+        })?
+    }
+
+    async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
         tokio::task::yield_now().await;
-        let removed = self.backend.sandboxes().remove(id);
+        let removed = self.backend.sandboxes().remove(id.get());
         if let Some(sandbox) = removed {
             sandbox.guest.end().await;
+            sandbox.changed.notify_waiters();
         }
         Ok(())
     }
+}
+
+fn check(record: &str) -> Result<(), ProviderError> {
+    let bytes = record.len();
+    if bytes <= LARGEST_RECORD {
+        return Ok(());
+    }
+    let reason = format!("the record has {bytes} bytes, and {LARGEST_RECORD} is the most");
+    Err(ProviderError::Invalid { reason })
 }
 
 impl Drop for FakeProvider {
@@ -106,12 +227,9 @@ impl Drop for FakeProvider {
             let mine = sandbox.owner.as_ref().is_some_and(|owner| Arc::ptr_eq(owner, &self.token));
             if mine {
                 sandbox.guest.stop();
+                sandbox.changed.notify_waiters();
             }
             !mine
         });
     }
-}
-
-fn running(id: &SandboxId) -> Observed {
-    Observed { id: id.clone(), condition: Condition::Running, unenforced: Vec::new() }
 }

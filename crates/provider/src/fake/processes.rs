@@ -151,7 +151,7 @@ async fn live(
         table.running.remove(&pid).map(|entry| entry.listeners).unwrap_or_default()
     };
     for listener in listeners {
-        let _ = listener.send(ending.clone().map(Event::from)).await;
+        let _ = listener.send(ending.clone().map(end_event)).await;
     }
 }
 
@@ -198,7 +198,7 @@ impl Process for Processes {
         let left = table.left.get(&pid).cloned();
         match (table.running.get_mut(&pid), left) {
             (Some(entry), _) => entry.listeners.push(listener),
-            (None, Some(left)) => drop(listener.try_send(Ok(left.into()))),
+            (None, Some(left)) => drop(listener.try_send(Ok(end_event(left)))),
             (None, None) => return Err(missing(pid)),
         }
         Response::stream_ok(events(listening, |event| ConnectResponse {
@@ -297,6 +297,10 @@ fn events<T: Send + 'static>(
         let event = listening.recv().await?;
         Some((event.map(wrap), listening))
     })
+}
+
+fn end_event(ending: process_event::EndEvent) -> Event {
+    Event::End(Box::new(ending))
 }
 
 fn started(pid: u32) -> Event {

@@ -1,0 +1,93 @@
+//! What is asked about a sandbox that is there: its record, its time, its end.
+//!
+//! One that is on its way is not there yet, and one that is being destroyed is not there any
+//! more; for all that is asked here both are unknown.
+
+use std::time::Duration;
+
+use domain::{Lifetime, Limits, SandboxId};
+
+use super::Engine;
+use super::clients::Waiter;
+use super::lifecycle::Sandbox;
+use crate::failure::Step;
+use crate::manifest::read_ending;
+use crate::record;
+use crate::verbs::{Answer, Record, Refusal};
+
+/// More than this wait for the end of one sandbox only if somebody counts wrong.
+const MOST_WATCHING: usize = 1024;
+
+impl Engine {
+    pub(super) fn read_record(&self, id: &SandboxId) -> Result<Record, Refusal> {
+        let sandbox = self.find(id)?;
+        if sandbox.lifetime == Lifetime::WithCaller {
+            return Ok(Record(sandbox.record.clone()));
+        }
+        let text = record::read(&self.host.options.home.sandbox(id));
+        Ok(Record(text.step("read the sandbox's record")?))
+    }
+
+    pub(super) fn write_record(&mut self, id: &SandboxId, record: Record) -> Result<(), Refusal> {
+        let Record(text) = record.check()?;
+        if self.find(id)?.lifetime == Lifetime::Kept {
+            let folder = self.host.options.home.sandbox(id);
+            record::write(&folder, &text).step("write the sandbox's record")?;
+        } else if let Some(sandbox) = self.sandboxes.get_mut(id) {
+            sandbox.record = text;
+        }
+        Ok(())
+    }
+
+    /// Lets a sandbox's time be over so long from now. Its supervisor keeps it, and the manifest
+    /// still says what it was made with: no engine that starts later tells it again.
+    pub(super) fn renew(&self, id: &SandboxId, timeout: Option<Duration>) -> Result<(), Refusal> {
+        let sandbox = self.find(id)?;
+        if let Some(ending) = &sandbox.ending {
+            return Err(Refusal::NotRunning(ending.clone()));
+        }
+        // What is over at once is over in a moment.
+        let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
+        let limits = Limits { timeout, ..sandbox.limits.clone() };
+        limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
+        let body = sandbox.body.and_then(|key| self.bodies.get(&key)).ok_or(Refusal::NotFound)?;
+        match body.order_time(timeout) {
+            // It ended in this moment, and nobody took note yet.
+            Err(_) if body.has_ended() => Err(Refusal::NotRunning(read_ending(&body.folder))),
+            ordered => Ok(ordered?),
+        }
+    }
+
+    /// Answers when the sandbox does not run any more.
+    pub(super) fn watch(&mut self, waiter: Waiter, id: &SandboxId) {
+        let ending = match self.find(id) {
+            Ok(sandbox) => sandbox.ending.clone(),
+            Err(refusal) => return self.answer(waiter, Err(refusal)),
+        };
+        if let Some(ending) = ending {
+            return self.answer(waiter, Ok(Answer::Ended(ending)));
+        }
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        if sandbox.watching.len() < MOST_WATCHING {
+            sandbox.watching.push(waiter);
+        } else {
+            let reason = format!("{MOST_WATCHING} wait for the end of sandbox `{id}` already");
+            self.answer(waiter, Err(Refusal::Invalid(reason)));
+        }
+    }
+
+    /// Nobody is there any more to hear of an end.
+    pub(super) fn stop_watching(&mut self, waiter: Waiter) {
+        for sandbox in self.sandboxes.values_mut() {
+            sandbox.watching.retain(|watching| *watching != waiter);
+        }
+    }
+
+    /// A sandbox that runs or has ended.
+    fn find(&self, id: &SandboxId) -> Result<&Sandbox, Refusal> {
+        let sandbox = self.sandboxes.get(id).filter(|sandbox| !sandbox.doomed);
+        sandbox
+            .filter(|sandbox| sandbox.ending.is_some() || self.is_running(id))
+            .ok_or(Refusal::NotFound)
+    }
+}
