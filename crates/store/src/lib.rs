@@ -1,0 +1,50 @@
+//! What the daemon remembers beside the sandboxes' own folders: an index of them, keys, events.
+//!
+//! The folder of a sandbox is the truth about it, and what is here about it is a copy to search
+//! in: [`Store::put_lease`] is called with what the folders say, and a store that was lost fills
+//! again at the next start. Keys and events have no other place.
+//!
+//! Start at [`Store`]. [`sqlite`] is the one that needs nothing; callers know only the trait.
+
+mod error;
+mod key;
+mod query;
+pub mod sqlite;
+
+use async_trait::async_trait;
+use domain::{Event, Lease, SandboxId};
+
+pub use error::StoreError;
+pub use key::{ApiKey, KeyHash};
+pub use query::{EventQuery, LeaseQuery, Order, Page, Sort};
+
+/// The daemon's memory.
+///
+/// # Promises
+///
+/// - When a call that writes has answered, what it wrote survives the end of this process.
+/// - Every write is whole or absent.
+/// - Calls may come from any number of tasks at once.
+#[async_trait]
+pub trait Store: Send + Sync {
+    /// Keeps a copy of a record, in place of an earlier one of the same sandbox.
+    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError>;
+
+    /// Forgets a sandbox. One that is not there is a success.
+    async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError>;
+
+    /// The sandboxes that match, one page of them.
+    async fn leases(&self, query: &LeaseQuery) -> Result<Page<Lease>, StoreError>;
+
+    /// Keeps a key's hash under the key's name, in place of an earlier one.
+    async fn put_key(&self, key: &ApiKey) -> Result<(), StoreError>;
+
+    /// The key with this hash.
+    async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
+
+    /// Writes down what happened. Nothing that was written is changed.
+    async fn append_event(&self, event: &Event) -> Result<(), StoreError>;
+
+    /// What happened, the newest last.
+    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError>;
+}

@@ -1,0 +1,184 @@
+//! The store that needs nothing but a file.
+//!
+//! One connection writes and two read, so a long list holds nobody up and a writer never finds
+//! the file busy because of us. Each has a small page cache: an open store is to cost the daemon
+//! a megabyte or two, not what SQLite would take when let.
+//!
+//! What survives what: in WAL mode with `synchronous = NORMAL`, everything that was answered
+//! survives the end of this process. When the host itself stops without warning, the last writes
+//! may be missing, though never half of one. For sandboxes that is no loss, because their folders
+//! say it again; the last events may be gone; keys are written with `synchronous = FULL`
+//! (`keys.rs`) and stay.
+//!
+//! Start at [`SqliteStore::open`]. The SQL is what PostgreSQL understands too, apart from the
+//! tables themselves (`migrations/`), the pragmas and what looks at the file (`file.rs`,
+//! `inspect.rs`).
+
+mod events;
+mod failure;
+mod file;
+mod inspect;
+mod keys;
+mod leases;
+mod migrations;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use domain::{Event, Lease, SandboxId};
+use sqlx::sqlite::{
+    SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
+};
+use sqlx::{ConnectOptions, Sqlite, Transaction};
+
+use crate::{ApiKey, EventQuery, KeyHash, LeaseQuery, Page, Store, StoreError};
+use inspect::Found;
+
+/// How long a write waits for another process that has the file: a backup, or a curious person.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How many connections read at once.
+const READERS: u32 = 2;
+
+/// What each connection may keep of the file, in KiB.
+const CACHE: u32 = 512;
+
+/// How many prepared statements each connection keeps.
+const STATEMENTS: usize = 24;
+
+/// What is kept of the write-ahead log between checkpoints, in bytes.
+const LOG: u32 = 4 << 20;
+
+/// A store in one SQLite file.
+///
+/// Events are kept up to 100,000; beyond that the oldest are dropped.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    writer: SqlitePool,
+    readers: SqlitePool,
+    most_events: i64,
+}
+
+/// What was met while opening.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opened {
+    /// Where a damaged database was moved, when there was one. The store is empty then, and
+    /// whoever opened it should tell: keys must be made anew.
+    pub set_aside: Option<PathBuf>,
+}
+
+impl SqliteStore {
+    /// Opens the store in this file, which is made when it is not there, for its owner only.
+    ///
+    /// A damaged file is moved aside to `NAME.damaged-SECONDS` and an empty one takes its place.
+    /// A file that belongs to a later Soma or to another program is an error and stays as it is,
+    /// and so does one that cannot be reached.
+    ///
+    /// Two processes must not open the same file at once; the daemon's own lock sees to that.
+    pub async fn open(path: &Path) -> Result<(Self, Opened), StoreError> {
+        let named = || path.display().to_string();
+        let mut opened = Opened::default();
+        let found = match file::prepare(path).map_err(failure::of("open the file"))? {
+            file::Prepared::Ready => inspect::inspect(path, connection(path)).await?,
+            file::Prepared::LogWithoutDatabase => Found::Broken,
+        };
+        match found {
+            Found::Usable => {}
+            Found::Later => return Err(StoreError::Later { path: named() }),
+            Found::Foreign => {
+                let reason = "it is another program's: move it away".to_owned();
+                return Err(StoreError::Damaged { path: named(), reason });
+            }
+            Found::Broken => {
+                let moved = file::set_aside(path);
+                opened.set_aside = Some(moved.map_err(failure::of("set a damaged file aside"))?);
+                file::prepare(path).map_err(failure::of("make a new file"))?;
+            }
+        }
+        let store = Self::connect(path).await?;
+        migrations::run(&store.writer, path).await?;
+        Ok((store, opened))
+    }
+
+    /// Closes the file, after what is under way. Nothing is lost without it; the write-ahead log
+    /// is folded into the database, so that the one file is all there is.
+    pub async fn close(&self) {
+        // The last connection to leave folds the log, which one that only reads cannot.
+        self.readers.close().await;
+        self.writer.close().await;
+    }
+
+    async fn connect(path: &Path) -> Result<Self, StoreError> {
+        let pool = || {
+            SqlitePoolOptions::new()
+                .idle_timeout(None)
+                .max_lifetime(None)
+                .test_before_acquire(false)
+        };
+        let writing = connection(path)
+            .journal_mode(SqliteJournalMode::Wal)
+            .synchronous(SqliteSynchronous::Normal)
+            .pragma("journal_size_limit", LOG.to_string());
+        let writer = pool().max_connections(1).connect_with(writing).await;
+        let writer = writer.map_err(|error| failure::in_file(path, "connect", error))?;
+        let reading = connection(path).read_only(true);
+        let readers = pool().max_connections(READERS).connect_lazy_with(reading);
+        Ok(Self { path: path.to_owned(), writer, readers, most_events: events::MOST })
+    }
+
+    /// A transaction that may write from its first statement on.
+    async fn write(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
+        self.writer.begin_with("BEGIN IMMEDIATE").await
+    }
+
+    /// What a failure here is to the caller.
+    fn failure(&self, step: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
+        move |error| failure::in_file(&self.path, step, error)
+    }
+}
+
+/// What all connections have in common. The file is there: whoever removes it while it is open
+/// is not given a new one without tables.
+fn connection(path: &Path) -> SqliteConnectOptions {
+    SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(false)
+        .foreign_keys(true)
+        .busy_timeout(BUSY)
+        .statement_cache_capacity(STATEMENTS)
+        .pragma("cache_size", format!("-{CACHE}"))
+        .disable_statement_logging()
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.write_lease(lease).await
+    }
+
+    async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {
+        self.delete_lease(id).await
+    }
+
+    async fn leases(&self, query: &LeaseQuery) -> Result<Page<Lease>, StoreError> {
+        self.find_leases(query).await
+    }
+
+    async fn put_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        self.write_key(key).await
+    }
+
+    async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        self.find_key(hash).await
+    }
+
+    async fn append_event(&self, event: &Event) -> Result<(), StoreError> {
+        self.write_event(event).await
+    }
+
+    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError> {
+        self.find_events(query).await
+    }
+}

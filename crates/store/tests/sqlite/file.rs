@@ -1,0 +1,191 @@
+//! The file: whose it is, what becomes of a damaged one, and what is left alone.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{ConnectOptions, Connection};
+use store::StoreError;
+
+use super::*;
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+/// A closed store with enough in it to have a middle.
+async fn filled(place: &Place) -> Vec<u8> {
+    let store = place.open().await;
+    for number in 0..200 {
+        store.put_lease(&lease(number)).await.unwrap();
+    }
+    store.close().await;
+    fs::read(place.path()).unwrap()
+}
+
+/// Runs SQL in the file, as another program would.
+async fn run(path: &Path, sql: &'static str) {
+    let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
+    let mut connection = options.connect().await.unwrap();
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    connection.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn nobody_else_can_read_it_whatever_the_mode_was() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_lease(&lease(1)).await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&place.folder.path().join(format!("soma.db{suffix}"))), 0o600);
+    }
+    store.close().await;
+    fs::set_permissions(place.path(), Permissions::from_mode(0o644)).unwrap();
+    let store = place.open().await;
+    store.put_lease(&lease(2)).await.unwrap();
+    for suffix in ["", "-wal", "-shm"] {
+        assert_eq!(mode(&place.folder.path().join(format!("soma.db{suffix}"))), 0o600);
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_set_aside_and_kept() {
+    type Damage = fn(&mut Vec<u8>);
+    let damages: [(&str, Damage); 5] = [
+        ("no database", |bytes| *bytes = b"this is not a database, not even close".repeat(99)),
+        ("garbage in the header", |bytes| bytes[..64].fill(0xa5)),
+        ("garbage in the middle", |bytes| {
+            let middle = bytes.len() / 8192 * 4096;
+            bytes[middle..middle + 8192].fill(0xa5);
+        }),
+        ("cut in the middle", |bytes| bytes.truncate(bytes.len() / 8192 * 4096)),
+        ("cut within a page", |bytes| bytes.truncate(bytes.len() - 1000)),
+    ];
+    for (damage, apply) in damages {
+        let place = Place::new();
+        let mut bytes = filled(&place).await;
+        assert!(bytes.len() > 20 * 4096, "a middle is needed");
+        apply(&mut bytes);
+        fs::write(place.path(), &bytes).unwrap();
+
+        let (store, opened) = SqliteStore::open(&place.path()).await.unwrap();
+        let aside = opened.set_aside.unwrap_or_else(|| panic!("{damage}: was not seen"));
+        let name = aside.file_name().unwrap().to_str().unwrap();
+        let seconds = name.strip_prefix("soma.db.damaged-").unwrap();
+        assert!(seconds.parse::<u64>().unwrap() > 1_700_000_000, "{damage}: {name}");
+        assert_eq!(fs::read(&aside).unwrap(), bytes, "{damage}: what was there is changed");
+        assert_eq!(mode(&aside), 0o600, "{damage}");
+        // The empty one works, and is taken for whole at the next start.
+        assert_eq!(found(&store, LeaseQuery::default()).await, (vec![], 0), "{damage}");
+        store.put_lease(&lease(1)).await.unwrap();
+        store.close().await;
+        assert_eq!(found(&place.open().await, LeaseQuery::default()).await.1, 1, "{damage}");
+    }
+}
+
+#[tokio::test]
+async fn damage_twice_in_a_second_is_kept_twice() {
+    let place = Place::new();
+    let mut aside = Vec::new();
+    for round in 0..3 {
+        fs::write(place.path(), format!("garbage {round}").repeat(500)).unwrap();
+        let (store, opened) = SqliteStore::open(&place.path()).await.unwrap();
+        store.close().await;
+        aside.push(opened.set_aside.unwrap());
+    }
+    for (round, path) in aside.iter().enumerate() {
+        assert!(fs::read_to_string(path).unwrap().starts_with(&format!("garbage {round}")));
+    }
+}
+
+#[tokio::test]
+async fn a_log_without_its_database_is_set_aside_too() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_lease(&lease(1)).await.unwrap();
+    let log = fs::read(place.folder.path().join("soma.db-wal")).unwrap();
+    assert!(!log.is_empty());
+    let left = Place::new();
+    fs::write(left.folder.path().join("soma.db-wal"), &log).unwrap();
+    let (_store, opened) = SqliteStore::open(&left.path()).await.unwrap();
+    let mut aside = opened.set_aside.unwrap().into_os_string();
+    aside.push("-wal");
+    assert_eq!(fs::read(aside).unwrap(), log);
+}
+
+#[tokio::test]
+async fn a_garbled_log_costs_what_it_held_and_no_more() {
+    let place = Place::new();
+    filled(&place).await;
+    fs::write(place.folder.path().join("soma.db-wal"), vec![0xa5; 10_000]).unwrap();
+    assert_eq!(found(&place.open().await, LeaseQuery::default()).await.1, 200);
+}
+
+#[tokio::test]
+async fn a_database_of_a_later_soma_is_refused_and_untouched() {
+    let place = Place::new();
+    filled(&place).await;
+    run(
+        &place.path(),
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
+         VALUES (9999, 'to come', TRUE, x'00', 0); DROP TABLE events;",
+    )
+    .await;
+    let before = fs::read(place.path()).unwrap();
+    let error = SqliteStore::open(&place.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Later { .. }), "{error}");
+    assert_eq!(fs::read(place.path()).unwrap(), before);
+    assert_eq!(names(place.folder.path()), ["soma.db"]);
+}
+
+#[tokio::test]
+async fn a_database_of_another_program_is_refused_and_untouched() {
+    let place = Place::new();
+    run(&place.path(), "CREATE TABLE bookmarks (address TEXT);").await;
+    let before = fs::read(place.path()).unwrap();
+    let error = SqliteStore::open(&place.path()).await.unwrap_err();
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(fs::read(place.path()).unwrap(), before);
+    assert_eq!(names(place.folder.path()), ["soma.db"]);
+}
+
+#[tokio::test]
+async fn what_cannot_be_reached_is_an_error_and_not_damage() {
+    let place = Place::new();
+    fs::create_dir(place.path()).unwrap();
+    let error = SqliteStore::open(&place.path()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Backend { .. }), "{error}");
+    assert_eq!(names(place.folder.path()), ["soma.db"]);
+
+    let nowhere = place.folder.path().join("nowhere/soma.db");
+    let error = SqliteStore::open(&nowhere).await.unwrap_err();
+    assert!(matches!(error, StoreError::Backend { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn damage_while_it_is_open_is_said() {
+    let place = Place::new();
+    let length = u64::try_from(filled(&place).await.len()).unwrap();
+    let store = place.open().await;
+    let file = fs::OpenOptions::new().write(true).open(place.path()).unwrap();
+    for page in 1..length / 4096 {
+        file.write_all_at(&[0xa5; 4096], page * 4096).unwrap();
+    }
+    let error = store.leases(&LeaseQuery::default()).await.unwrap_err();
+    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
+    drop(store);
+    let (_store, opened) = SqliteStore::open(&place.path()).await.unwrap();
+    assert!(opened.set_aside.is_some());
+}
+
+#[tokio::test]
+async fn a_record_that_cannot_be_read_is_named_and_not_shown() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_lease(&lease(1)).await.unwrap();
+    store.close().await;
+    run(&place.path(), "UPDATE leases SET record = '{\"version\":1,\"id\":\"a-secret\"}';").await;
+    let error = place.open().await.leases(&LeaseQuery::default()).await.unwrap_err();
+    let said = format!("{error} {error:?}");
+    assert!(said.contains(id(1).as_str()) && !said.contains("a-secret"), "{said}");
+}

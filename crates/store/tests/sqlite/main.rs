@@ -1,0 +1,80 @@
+//! The promises of `Store`, held by the one in an SQLite file.
+
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+mod file;
+mod promises;
+mod queries;
+mod size;
+
+use std::path::Path;
+
+use domain::{Event, Happened, Lease, Owner, SandboxId, SandboxSpec, State, Timestamp};
+use store::sqlite::{Opened, SqliteStore};
+use store::{LeaseQuery, Store};
+use tempfile::TempDir;
+
+/// A store in a folder that goes with it.
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("soma.db")
+    }
+
+    async fn open(&self) -> SqliteStore {
+        let (store, opened) = SqliteStore::open(&self.path()).await.unwrap();
+        assert_eq!(opened, Opened::default());
+        store
+    }
+}
+
+fn id(number: u32) -> SandboxId {
+    let mut bits = [0; 15];
+    bits[11..].copy_from_slice(&number.to_be_bytes());
+    SandboxId::from_random(bits)
+}
+
+fn lease(number: u32) -> Lease {
+    Lease::new(id(number), SandboxSpec::default(), Timestamp(i64::from(number)))
+}
+
+fn running(number: u32) -> Lease {
+    let mut lease = lease(number);
+    lease.state = State::Running(domain::state::Starting::new().ready());
+    lease
+}
+
+fn event(at: i64, sandbox: u32, owner: &str) -> Event {
+    Event {
+        at: Timestamp(at),
+        sandbox: id(sandbox),
+        owner: Owner(owner.to_owned()),
+        actor: "local".to_owned(),
+        happened: Happened::StateChanged(lease(sandbox).state),
+    }
+}
+
+/// The ids that a query finds, in its order, and how many match in all.
+async fn found(store: &SqliteStore, query: LeaseQuery) -> (Vec<SandboxId>, u64) {
+    let page = store.leases(&query).await.unwrap();
+    (page.items.into_iter().map(|lease| lease.id).collect(), page.total)
+}
+
+fn ids<const N: usize>(numbers: [u32; N]) -> Vec<SandboxId> {
+    numbers.map(id).to_vec()
+}
+
+fn names(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
