@@ -1,0 +1,83 @@
+//! `/v1`: the public API, a superset of Leap0's.
+//!
+//! Handlers only translate: JSON to the words of `control`, its answers and errors back to JSON
+//! and codes. Routes, schemas and prose of the contract are declared with the handlers, and
+//! [`document`] is generated from them; `openapi/v1.json` is its committed copy.
+//!
+//! Start at [`router`]. What is not here: who the caller is (`gateway` puts a
+//! [`policy::Caller`] into each request), and everything that decides or acts (`control`).
+
+#![expect(unused_qualifications, reason = "the macro for paths writes types so")]
+
+mod error;
+mod extract;
+pub mod files;
+pub mod processes;
+pub mod sandboxes;
+mod stream;
+
+use axum::Router;
+use control::Control;
+use utoipa::OpenApi;
+use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+pub use error::{ApiError, Problem, Wrong};
+pub use extract::{Asking, LARGEST_BODY, Which};
+
+/// The routes, to be nested under nothing: their paths are whole.
+pub fn router(control: Control) -> Router {
+    described().split_for_parts().0.with_state(control)
+}
+
+/// The contract, as `OpenAPI` 3.1.
+pub fn document() -> utoipa::openapi::OpenApi {
+    described().split_for_parts().1
+}
+
+fn described() -> OpenApiRouter<Control> {
+    OpenApiRouter::with_openapi(Contract::openapi())
+        .routes(routes!(sandboxes::create))
+        .routes(routes!(sandboxes::list))
+        .routes(routes!(sandboxes::get, sandboxes::delete))
+        .routes(routes!(sandboxes::set_timeout))
+        .routes(routes!(sandboxes::home_folder))
+        .routes(routes!(sandboxes::work_folder))
+        .routes(routes!(sandboxes::metrics))
+        .routes(routes!(sandboxes::events))
+        .merge(files::described())
+        .routes(routes!(processes::execute))
+        .routes(routes!(processes::start))
+        .routes(routes!(processes::stream))
+        .routes(routes!(processes::list))
+        .routes(routes!(processes::output))
+        .routes(routes!(processes::write))
+        .routes(routes!(processes::signal))
+}
+
+#[derive(OpenApi)]
+#[openapi(
+    info(
+        title = "Soma",
+        description = "Gives every AI agent a body: an isolated computer that it is bound to.",
+        license(name = "Apache-2.0", identifier = "Apache-2.0"),
+    ),
+    modifiers(&Keys),
+    security(("key" = []), ("leap0" = []), ("e2b" = [])),
+)]
+struct Contract;
+
+struct Keys;
+
+impl utoipa::Modify for Keys {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let components = document.components.get_or_insert_default();
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).build();
+        components.add_security_scheme("key", SecurityScheme::Http(bearer));
+        for (name, header) in [("leap0", "leap0-authorization"), ("e2b", "x-api-key")] {
+            let value = ApiKeyValue::new(header);
+            components.add_security_scheme(name, SecurityScheme::ApiKey(ApiKey::Header(value)));
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! Sandboxes: made, seen, listed, given more time, deleted.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use control::EventQuery;
+use control::{Control, Renewal};
+use domain::Lease;
+use http::{StatusCode, header};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::error::{RunningRefusals, SandboxRefusals};
+use crate::extract::{Asked, Asking, Body, Which};
+use crate::{ApiError, Problem, stream};
+
+mod create;
+mod list;
+mod view;
+
+pub(crate) use create::seconds;
+pub use create::{Create, Lived, Network, NetworkMode};
+pub use list::{Listed, Query};
+pub use view::{Item, Sandbox};
+
+/// Make a sandbox.
+///
+/// The answer comes when it can be used. With `lifetime: "connection"` the answer's body stays
+/// open after the JSON, and the sandbox is deleted when the connection ends.
+#[utoipa::path(
+    post, path = "/v1/sandbox", tag = "sandboxes", operation_id = "create_sandbox",
+    request_body = Create,
+    responses(
+        (status = 201, description = "it can be used", body = Sandbox),
+        (status = 400, description = "the wish makes no sense", body = Problem),
+        (status = 401, description = "no key, or a wrong one", body = Problem),
+        (status = 403, description = "a rule is against it", body = Problem),
+        (status = 404, description = "there is no such template", body = Problem),
+        (status = 409, description = "the name is taken, or there are too many", body = Problem),
+        (status = 413, description = "the body is too large", body = Problem),
+        (status = 501, description = "this host cannot do it", body = Problem),
+        (status = 503, description = "there is no room for it now", body = Problem),
+    ),
+)]
+pub(crate) async fn create(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Body(wish): Body<Create>,
+) -> Result<Response, ApiError> {
+    let held = wish.lifetime == Lived::Connection;
+    let wish = wish.into_wish()?;
+    if held {
+        let held = control.create_held(&caller, wish).await?;
+        let text = serde_json::to_vec(&Sandbox::from(held.lease().as_ref()))
+            .map_err(|error| ApiError::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string()))?;
+        let body = stream::open_ended(text, held);
+        let json = [(header::CONTENT_TYPE, "application/json")];
+        return Ok((StatusCode::CREATED, json, body).into_response());
+    }
+    let lease = control.create(&caller, wish).await?;
+    Ok((StatusCode::CREATED, Json(Sandbox::from(lease.as_ref()))).into_response())
+}
+
+/// List sandboxes, page by page.
+#[utoipa::path(
+    get, path = "/v1/sandboxes", tag = "sandboxes", operation_id = "list_sandboxes",
+    params(Query),
+    responses(
+        (status = 200, description = "one page of them", body = Listed),
+        (status = 400, description = "the query makes no sense", body = Problem),
+        (status = 401, description = "no key, or a wrong one", body = Problem),
+    ),
+)]
+pub(crate) async fn list(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Asked(pairs): Asked<Vec<(String, String)>>,
+) -> Result<Json<Listed>, ApiError> {
+    let page = control.list(&caller, list::query(&pairs)?).await?;
+    let items = page.items.iter().map(Item::from).collect();
+    Ok(Json(Listed { items, total_items: page.total }))
+}
+
+/// See one sandbox.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}", tag = "sandboxes", operation_id = "get_sandbox",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    responses(
+        (status = 200, description = "as it is now", body = Sandbox),
+        SandboxRefusals,
+    ),
+)]
+pub(crate) async fn get(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+) -> Result<Json<Sandbox>, ApiError> {
+    Ok(Json(Sandbox::from(control.get(&caller, &which)?.as_ref())))
+}
+
+/// End a sandbox and remove all of it.
+#[utoipa::path(
+    delete, path = "/v1/sandbox/{id}", tag = "sandboxes", operation_id = "delete_sandbox",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    responses(
+        (status = 204, description = "nothing of it is left"),
+        SandboxRefusals,
+    ),
+)]
+pub(crate) async fn delete(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+) -> Result<StatusCode, ApiError> {
+    control.delete(&caller, &which).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// How long a sandbox has from now on.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+pub struct Timeout {
+    /// Seconds from now.
+    #[schema(minimum = 1, maximum = 31_622_400)]
+    pub timeout: u64,
+}
+
+/// Set when a sandbox's time is over.
+#[utoipa::path(
+    post, path = "/v1/sandbox/{id}/timeout", tag = "sandboxes", operation_id = "set_timeout",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    request_body = Timeout,
+    responses(
+        (status = 200, description = "as it is now", body = Sandbox),
+        RunningRefusals,
+    ),
+)]
+pub(crate) async fn set_timeout(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+    Body(Timeout { timeout }): Body<Timeout>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let renewal = Renewal::Set(seconds("timeout", timeout)?);
+    let lease = control.renew(&caller, &which, renewal).await?;
+    Ok(Json(Sandbox::from(lease.as_ref())))
+}
+
+/// A user's home.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct HomeFolder {
+    /// Where it is.
+    pub user_home_dir: String,
+    /// The same, as some clients call it.
+    pub home_dir: String,
+}
+
+/// Where the home of the sandbox's user is.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/system/user-home-dir", tag = "sandboxes",
+    operation_id = "get_user_home_dir",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    responses(
+        (status = 200, description = "where it is", body = HomeFolder),
+        RunningRefusals,
+    ),
+)]
+pub(crate) async fn home_folder(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+) -> Result<Json<HomeFolder>, ApiError> {
+    let home = control.guest(&caller, &which).await?.stat("~", None).await?.path;
+    Ok(Json(HomeFolder { user_home_dir: home.clone(), home_dir: home }))
+}
+
+/// A folder to work in.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct WorkFolder {
+    /// Where it is.
+    pub workdir: String,
+}
+
+/// Where the sandbox's user works.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/system/workdir", tag = "sandboxes",
+    operation_id = "get_workdir",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    responses(
+        (status = 200, description = "where it is", body = WorkFolder),
+        RunningRefusals,
+    ),
+)]
+pub(crate) async fn work_folder(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+) -> Result<Json<WorkFolder>, ApiError> {
+    let guest = control.guest(&caller, &which).await?;
+    Ok(Json(WorkFolder { workdir: guest.stat("/workspace", None).await?.path }))
+}
+
+/// What a sandbox uses now.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/metrics", tag = "sandboxes", operation_id = "get_metrics",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    responses(
+        (status = 200, description = "processor, memory, disk, network, processes", body = Object),
+        RunningRefusals,
+    ),
+)]
+pub(crate) async fn metrics(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+) -> Result<Json<guest_proto::client::Metrics>, ApiError> {
+    Ok(Json(control.guest(&caller, &which).await?.metrics().await?))
+}
+
+/// Which events to show.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
+pub struct EventsAsked {
+    /// The newest so many; 100 unless said.
+    pub limit: Option<u64>,
+}
+
+/// What happened to a sandbox, the newest last. Also for one that is gone, by its whole id.
+#[utoipa::path(
+    get, path = "/v1/sandbox/{id}/events", tag = "sandboxes", operation_id = "get_events",
+    params(
+        ("id" = String, Path, description = "its id, or of one that is there its name"),
+        EventsAsked,
+    ),
+    responses(
+        (status = 200, description = "what happened", body = Object),
+        SandboxRefusals,
+    ),
+)]
+pub(crate) async fn events(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+    Asked(asked): Asked<EventsAsked>,
+) -> Result<Json<serde_json::Value>, ApiError> {
+    let id = match (control.get(&caller, &which), which.as_str().parse()) {
+        (Ok(lease), _) => lease.id.clone(),
+        (Err(_), Ok(id)) => id,
+        (Err(error), Err(_)) => return Err(error.into()),
+    };
+    let limit = Some(asked.limit.unwrap_or(100).min(10_000));
+    let query = EventQuery { sandbox: Some(id), limit, ..EventQuery::default() };
+    let events = control.history(&caller, query).await?;
+    let items: Vec<_> = events.iter().map(view::event).collect();
+    Ok(Json(serde_json::json!({ "items": items })))
+}
+
+/// Mebibytes, which is what the API counts memory and disk in.
+fn mebibytes(bytes: domain::Bytes) -> u64 {
+    bytes.0 >> 20
+}
+
+/// Seconds of a lease's time.
+fn timeout_seconds(lease: &Lease) -> Option<u64> {
+    lease.spec.limits.timeout.map(|timeout| timeout.as_secs())
+}

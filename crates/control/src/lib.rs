@@ -1,0 +1,275 @@
+//! The life of sandboxes: made, found again, used, ended, removed.
+//!
+//! Every dialect meets here. [`Control`] is what they call: it asks `policy` whether the caller
+//! may, finds the sandbox, and passes the wish to the one task that owns it (`sandbox.rs`). Only
+//! that task changes a sandbox's state, so two wishes for one sandbox never interleave and its
+//! state needs no lock. Everybody else sees the last state it published.
+//!
+//! Every change is: write the intent, act, write the result, answer, and an event for it.
+//!
+//! Start at [`Control`]. What is not here: who the caller is (`gateway`), how it is said
+//! (`api-*`), how isolation is done (`provider-*`).
+
+mod error;
+mod events;
+mod execute;
+mod find;
+mod guests;
+mod reference;
+mod registry;
+mod sandbox;
+mod wish;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use domain::{Lease, Lifetime, SandboxId, State, Timestamp, Token};
+use policy::{Action, Caller, Permitted, Rules, Who};
+use provider::Provider;
+use store::Store;
+pub use store::{EventQuery, LeaseQuery, Order, Page, Sort};
+use tokio_util::task::TaskTracker;
+
+pub use error::{ControlError, Fault};
+pub use events::Events;
+pub use execute::{Executed, Execution, Text};
+pub use find::Found;
+pub use reference::Reference;
+use registry::Registry;
+use sandbox::Handle;
+pub use wish::{Renewal, Wish};
+
+/// What an operator chooses.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// What is allowed.
+    pub rules: Rules,
+    /// How long a sandbox is kept whose time is over and which stopped; zero is not at all.
+    pub retention: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { rules: Rules::default(), retention: Duration::from_hours(24 * 7) }
+    }
+}
+
+/// The sandboxes of a machine, for whoever may use them. Clones are the same.
+#[derive(Clone)]
+pub struct Control {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    provider: Arc<dyn Provider>,
+    store: Arc<dyn Store>,
+    rules: Rules,
+    retention: Duration,
+    registry: Registry,
+    events: Events,
+    /// The tasks that own sandboxes.
+    tasks: TaskTracker,
+}
+
+impl std::fmt::Debug for Control {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+/// A sandbox that is deleted when this is dropped.
+#[derive(Debug)]
+pub struct Held {
+    lease: Arc<Lease>,
+    control: Control,
+}
+
+impl Held {
+    /// The sandbox.
+    pub fn lease(&self) -> &Arc<Lease> {
+        &self.lease
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(handle) = self.control.shared.registry.get(&self.lease.id) {
+            self.control.shared.tasks.spawn(async move {
+                // It is gone already, or goes with the daemon.
+                let _ = handle.delete(Caller::soma()).await;
+            });
+        }
+    }
+}
+
+impl Control {
+    /// Takes charge of the sandboxes that the provider has, and says what was found.
+    pub async fn open(
+        provider: Arc<dyn Provider>,
+        store: Arc<dyn Store>,
+        options: Options,
+    ) -> Result<(Self, Found), ControlError> {
+        let control = Self {
+            shared: Arc::new(Shared {
+                provider,
+                store,
+                rules: options.rules,
+                retention: options.retention,
+                registry: Registry::default(),
+                events: Events::default(),
+                tasks: TaskTracker::new(),
+            }),
+        };
+        let found = control.find().await?;
+        Ok((control, found))
+    }
+
+    /// Makes a sandbox and waits until it can be used.
+    ///
+    /// When the caller goes away before the answer, the sandbox is removed: nobody knows its id.
+    pub async fn create(&self, caller: &Caller, wish: Wish) -> Result<Arc<Lease>, ControlError> {
+        let (lease, spec) = self.plan(caller, wish)?;
+        let handle = sandbox::begin(&self.shared, caller, lease, spec)?;
+        handle.made().await
+    }
+
+    /// Makes a sandbox that lives as long as what is returned.
+    pub async fn create_held(&self, caller: &Caller, mut wish: Wish) -> Result<Held, ControlError> {
+        wish.lifetime = Lifetime::WithCaller;
+        let lease = self.create(caller, wish).await?;
+        Ok(Held { lease, control: self.clone() })
+    }
+
+    fn plan(
+        &self,
+        caller: &Caller,
+        wish: Wish,
+    ) -> Result<(Lease, Permitted<domain::SandboxSpec>), ControlError> {
+        let token = Token::from_random(&random::<16>()?);
+        let id = SandboxId::from_random(random::<15>()?);
+        let lease = wish.into_lease(id, token, caller.owner.clone(), now())?;
+        let existing = self.shared.registry.count();
+        let action = Action::Create { spec: &lease.spec, existing };
+        let spec = self.shared.rules.decide(caller, action, lease.spec.clone())?;
+        Ok((lease, spec))
+    }
+
+    /// One sandbox, as it is now.
+    pub fn get(&self, caller: &Caller, which: &Reference) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::See(lease))?;
+        Ok(handle.lease())
+    }
+
+    /// Some of the caller's sandboxes.
+    pub async fn list(
+        &self,
+        caller: &Caller,
+        mut query: LeaseQuery,
+    ) -> Result<Page<Lease>, ControlError> {
+        match &caller.who {
+            // Whoever runs the machine may look at one owner's, or at all.
+            Who::Soma | Who::Local => {}
+            Who::Key { .. } | Who::Token { .. } => query.owner = Some(caller.owner.clone()),
+        }
+        Ok(self.shared.store.leases(&query).await?)
+    }
+
+    /// Sets when a sandbox's time is over.
+    pub async fn renew(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+        renewal: Renewal,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.renew(caller.clone(), renewal).await
+    }
+
+    /// Ends a sandbox and removes all of it.
+    pub async fn delete(&self, caller: &Caller, which: &Reference) -> Result<(), ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.delete(caller.clone()).await
+    }
+
+    /// How many sandboxes are in each state.
+    pub fn census(&self) -> BTreeMap<&'static str, u64> {
+        let mut census = BTreeMap::new();
+        for handle in self.shared.registry.all() {
+            *census.entry(handle.lease().state.name()).or_default() += 1;
+        }
+        census
+    }
+
+    /// What happens to sandboxes, as it happens.
+    pub fn events(&self) -> &Events {
+        &self.shared.events
+    }
+
+    /// What happened to them, from the store.
+    pub async fn history(
+        &self,
+        caller: &Caller,
+        mut query: EventQuery,
+    ) -> Result<Vec<domain::Event>, ControlError> {
+        if !matches!(caller.who, Who::Soma | Who::Local) {
+            query.owner = Some(caller.owner.clone());
+        }
+        Ok(self.shared.store.events(&query).await?)
+    }
+
+    /// Whether the provider and the store answer.
+    pub async fn check(&self) -> Result<(), ControlError> {
+        self.shared.provider.list().await?;
+        let query = LeaseQuery { limit: Some(1), ..LeaseQuery::default() };
+        self.shared.store.leases(&query).await?;
+        Ok(())
+    }
+
+    /// Lets go of all sandboxes. They run on; what is being made or removed is finished first.
+    pub async fn close(&self) {
+        self.shared.registry.close();
+        self.shared.tasks.close();
+        self.shared.tasks.wait().await;
+    }
+
+    /// Finds a sandbox and asks whether this may be done with it. One that is somebody else's is
+    /// as good as not there.
+    fn handle(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+        action: impl for<'a> FnOnce(&'a Lease) -> Action<'a>,
+    ) -> Result<Handle, ControlError> {
+        let not_found = || ControlError::NotFound { which: which.to_string() };
+        let handle = self.shared.registry.find(&caller.owner, which, is_everybody(caller))?;
+        let lease = handle.lease();
+        let see = Action::See(&lease);
+        self.shared.rules.decide(caller, see, ()).map_err(|_| not_found())?;
+        self.shared.rules.decide(caller, action(&lease), ())?;
+        if matches!(lease.state, State::Deleted(_)) {
+            return Err(not_found());
+        }
+        Ok(handle)
+    }
+}
+
+/// Whether the caller sees every owner's sandboxes.
+fn is_everybody(caller: &Caller) -> bool {
+    matches!(caller.who, Who::Soma | Who::Local | Who::Token { .. })
+}
+
+/// The wall clock.
+pub(crate) fn now() -> Timestamp {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    Timestamp(0).after(since)
+}
+
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], ControlError> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| ControlError::Broken {
+        step: "find random numbers".to_owned(),
+        source: Box::new(std::io::Error::other(error.to_string())),
+    })?;
+    Ok(bytes)
+}

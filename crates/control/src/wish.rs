@@ -1,0 +1,121 @@
+//! What can be asked for.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::{
+    Labels, Lease, Lifetime, Limits, OnTimeout, Owner, SandboxId, SandboxName, SandboxSpec,
+    Timestamp, Token, check_labels, check_variables,
+};
+
+use crate::ControlError;
+
+/// The wish for a sandbox.
+#[derive(Debug, Clone)]
+pub struct Wish {
+    /// What to call it.
+    pub name: Option<SandboxName>,
+    /// What to make it from; the default template when unset.
+    pub template: Option<String>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Variables that every command in it sees.
+    pub environment: BTreeMap<String, String>,
+    /// What to hang on it.
+    pub labels: Labels,
+    /// How long it is kept.
+    pub lifetime: Lifetime,
+    /// What becomes of it when its time is over.
+    pub on_timeout: OnTimeout,
+    /// Whether requests to its own address must show its token.
+    pub secure: bool,
+    /// Make it also where the host cannot hold it to some of its limits.
+    pub allow_unenforced: bool,
+    /// Whether its user may become its root.
+    pub sudo: bool,
+}
+
+impl Default for Wish {
+    fn default() -> Self {
+        let usual = SandboxSpec::default();
+        Self {
+            name: None,
+            template: None,
+            limits: usual.limits,
+            environment: usual.environment,
+            labels: Labels::new(),
+            lifetime: usual.lifetime,
+            on_timeout: OnTimeout::default(),
+            secure: true,
+            allow_unenforced: usual.allow_unenforced,
+            sudo: usual.sudo,
+        }
+    }
+}
+
+/// The names under which the default template is known: our own, and those that the clients of
+/// others send when nobody chose one.
+const DEFAULT_TEMPLATES: [&str; 4] =
+    ["default", "base", "system/debian:bookworm", "system/default"];
+
+impl Wish {
+    /// The record of the sandbox that this asks for, or why there can be none.
+    pub(crate) fn into_lease(
+        self,
+        id: SandboxId,
+        token: Token,
+        owner: Owner,
+        now: Timestamp,
+    ) -> Result<Lease, ControlError> {
+        check_labels(&self.labels)?;
+        check_variables(&self.environment)?;
+        let names = self.environment.keys();
+        if let Some(name) = names.clone().find(|name| !is_variable(name)) {
+            let shown: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+            let reason = format!("`{shown}` is no name for a variable");
+            return Err(ControlError::Invalid { reason });
+        }
+        if self.environment.values().any(|value| value.contains('\0')) {
+            let reason = "a variable's value has a NUL in it, which no process can have";
+            return Err(ControlError::Invalid { reason: reason.to_owned() });
+        }
+        let template = self.template.unwrap_or_else(|| "default".to_owned());
+        if !DEFAULT_TEMPLATES.contains(&template.as_str()) {
+            let shown: String = template.chars().filter(|c| !c.is_control()).take(64).collect();
+            let reason = format!(
+                "there is no template `{shown}`: this soma has `default`, which is this machine's \
+                 own system"
+            );
+            return Err(ControlError::NoTemplate { reason });
+        }
+        let spec = SandboxSpec {
+            limits: self.limits.check()?,
+            environment: self.environment,
+            lifetime: self.lifetime,
+            allow_unenforced: self.allow_unenforced,
+            sudo: self.sudo,
+            token: Some(token),
+        };
+        let mut lease = Lease::new(id, spec, now);
+        lease.name = self.name;
+        lease.owner = owner;
+        lease.template = template;
+        lease.labels = self.labels;
+        lease.on_timeout = self.on_timeout;
+        lease.secure = self.secure;
+        Ok(lease)
+    }
+}
+
+fn is_variable(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// How a sandbox's time is set anew.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewal {
+    /// It is over so long from now.
+    Set(Duration),
+    /// It is over so long from now, unless it is over later already.
+    AtLeast(Duration),
+}

@@ -1,0 +1,258 @@
+//! The life of sandboxes on a provider in memory: what callers may, what is found again.
+
+#![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use control::{Control, ControlError, Execution, Fault, Options, Reference, Renewal, Wish};
+use domain::{Limits, OnTimeout, Owner};
+use policy::{Caller, Rules};
+use provider::Provider as _;
+use provider::fake::FakeBackend;
+use store::sqlite::SqliteStore;
+use store::{EventQuery, LeaseQuery, Store};
+
+struct Place {
+    backend: FakeBackend,
+    store: Arc<SqliteStore>,
+    _folder: tempfile::TempDir,
+}
+
+impl Place {
+    async fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let (store, _) = SqliteStore::open(&folder.path().join("soma.db")).await.unwrap();
+        Self { backend: FakeBackend::new(), store: Arc::new(store), _folder: folder }
+    }
+
+    async fn control(&self, options: Options) -> Control {
+        let provider = Arc::new(self.backend.provider());
+        Control::open(provider, Arc::clone(&self.store) as _, options).await.unwrap().0
+    }
+}
+
+fn named(name: &str) -> Wish {
+    Wish { name: Some(name.parse().unwrap()), ..Wish::default() }
+}
+
+fn brief(milliseconds: u64) -> Limits {
+    Limits { timeout: Some(Duration::from_millis(milliseconds)), ..Limits::default() }
+}
+
+async fn until(control: &Control, which: &str, state: &str) {
+    for _ in 0..500 {
+        let seen = control.get(&Caller::local(), &which.into());
+        let now = seen.map_or("gone", |lease| lease.state.name());
+        if now == state {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{which} never becomes {state}");
+}
+
+#[tokio::test]
+async fn a_sandbox_is_made_used_listed_and_deleted() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    let lease = control.create(&caller, named("one")).await.unwrap();
+    assert_eq!(lease.state.name(), "running");
+    for which in ["one", lease.id.as_str(), &lease.id.as_str()[..8], "on"] {
+        let found = control.get(&caller, &which.into());
+        assert_eq!(found.is_ok(), which != "on", "{which}");
+    }
+    let execution =
+        Execution { program: "echo".into(), arguments: vec!["hi".into()], ..Default::default() };
+    let executed = control.execute(&caller, &"one".into(), execution).await.unwrap();
+    assert_eq!(executed.stdout.to_text(), "hi\n");
+    let listed = control.list(&caller, LeaseQuery::default()).await.unwrap();
+    assert_eq!((listed.total, listed.items[0].id.clone()), (1, lease.id.clone()));
+    control.delete(&caller, &"one".into()).await.unwrap();
+    assert!(place.backend.provider().list().await.unwrap().is_empty());
+    let again = control.delete(&caller, &Reference::from(&lease.id)).await.unwrap_err();
+    assert_eq!(again.fault(), Fault::NotFound);
+    let query = EventQuery { sandbox: Some(lease.id.clone()), ..EventQuery::default() };
+    let happened = control.history(&caller, query).await.unwrap();
+    assert_eq!(happened.len(), 3, "{happened:?}");
+    assert_eq!(happened[0].actor, "local");
+}
+
+#[tokio::test]
+async fn one_owner_does_not_see_anothers_sandboxes() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let (one, two) = (Caller::key("a", Owner("one".into())), Caller::key("b", Owner("two".into())));
+    let lease = control.create(&one, named("web")).await.unwrap();
+    // The name is free for the other.
+    control.create(&two, named("web")).await.unwrap();
+    let foreign = Reference::from(&lease.id);
+    assert_eq!(control.get(&two, &foreign).unwrap_err().fault(), Fault::NotFound);
+    assert_eq!(control.delete(&two, &foreign).await.unwrap_err().fault(), Fault::NotFound);
+    assert_eq!(control.guest(&two, &foreign).await.unwrap_err().fault(), Fault::NotFound);
+    let renewal = Renewal::Set(Duration::from_secs(1));
+    assert_eq!(control.renew(&two, &foreign, renewal).await.unwrap_err().fault(), Fault::NotFound);
+    assert_eq!(control.list(&two, LeaseQuery::default()).await.unwrap().total, 1);
+    assert_eq!(control.get(&one, &"web".into()).unwrap().id, lease.id);
+    assert_eq!(control.list(&Caller::local(), LeaseQuery::default()).await.unwrap().total, 2);
+}
+
+#[tokio::test]
+async fn a_taken_name_and_too_many_sandboxes_are_refused() {
+    let place = Place::new().await;
+    let rules = Rules { sandboxes: 2, ..Rules::default() };
+    let control = place.control(Options { rules, ..Options::default() }).await;
+    let caller = Caller::local();
+    control.create(&caller, named("one")).await.unwrap();
+    let taken = control.create(&caller, named("one")).await.unwrap_err();
+    assert!(matches!(taken, ControlError::NameTaken { .. }), "{taken}");
+    control.create(&caller, Wish::default()).await.unwrap();
+    let full = control.create(&caller, Wish::default()).await.unwrap_err();
+    assert!(full.to_string().contains("rule `max_sandboxes`"), "{full}");
+    control.delete(&caller, &"one".into()).await.unwrap();
+    control.create(&caller, named("one")).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_sandbox_stops_at_its_time_or_is_deleted() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    control.create(&caller, Wish { limits: brief(50), ..named("stops") }).await.unwrap();
+    let on_timeout = OnTimeout::Delete;
+    control.create(&caller, Wish { limits: brief(50), on_timeout, ..named("goes") }).await.unwrap();
+    until(&control, "stops", "stopped").await;
+    until(&control, "goes", "gone").await;
+    let refused = control.guest(&caller, &"stops".into()).await.unwrap_err();
+    assert_eq!(refused.to_string().split(" is ").nth(1), Some("stopped: its time was over"));
+    assert_eq!(refused.fault(), Fault::Conflict);
+}
+
+#[tokio::test]
+async fn what_stopped_is_removed_after_the_retention() {
+    let place = Place::new().await;
+    let options = Options { retention: Duration::from_millis(50), ..Options::default() };
+    let control = place.control(options).await;
+    let wish = Wish { limits: brief(30), ..named("brief") };
+    control.create(&Caller::local(), wish).await.unwrap();
+    until(&control, "brief", "gone").await;
+    assert!(place.backend.provider().list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn time_is_extended_and_shortened() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    let lease =
+        control.create(&caller, Wish { limits: brief(60_000), ..named("one") }).await.unwrap();
+    let less = Renewal::AtLeast(Duration::from_secs(1));
+    let same = control.renew(&caller, &"one".into(), less).await.unwrap();
+    assert_eq!(same.until, lease.until);
+    let more = Renewal::AtLeast(Duration::from_mins(10));
+    let later = control.renew(&caller, &"one".into(), more).await.unwrap();
+    assert!(later.until > lease.until);
+    control.renew(&caller, &"one".into(), Renewal::Set(Duration::ZERO)).await.unwrap();
+    until(&control, "one", "stopped").await;
+}
+
+#[tokio::test]
+async fn another_daemon_finds_the_same_sandboxes_also_without_the_store() {
+    let place = Place::new().await;
+    let caller = Caller::local();
+    let first = place.control(Options::default()).await;
+    let lease = first.create(&caller, named("kept")).await.unwrap();
+    let held = first.create_held(&caller, named("held")).await.unwrap();
+    first.close().await;
+    drop((held, first));
+
+    let empty = Place { backend: place.backend.clone(), ..Place::new().await };
+    for place in [&place, &empty] {
+        let control = place.control(Options::default()).await;
+        let found = control.get(&caller, &"kept".into()).unwrap();
+        assert_eq!(
+            (&found.id, &found.spec, found.created_at),
+            (&lease.id, &lease.spec, lease.created_at)
+        );
+        assert_eq!(found.state.name(), "running");
+        assert!(control.get(&caller, &"held".into()).is_err(), "it outlived its holder");
+        control.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_damaged_record_is_an_error_and_the_sandbox_can_be_deleted() {
+    let place = Place::new().await;
+    let caller = Caller::local();
+    let first = place.control(Options::default()).await;
+    let lease = first.create(&caller, Wish::default()).await.unwrap();
+    first.close().await;
+    let provider = place.backend.provider();
+    let rules = Rules::default();
+    let action = policy::Action::Manage(&lease);
+    let permitted = rules.decide(&caller, action, lease.id.clone()).unwrap();
+    provider.write_record(&permitted, "{nonsense").await.unwrap();
+
+    let control = place.control(Options::default()).await;
+    let found = control.get(&caller, &Reference::from(&lease.id)).unwrap();
+    assert_eq!(found.state.name(), "error");
+    assert!(found.state.reason().unwrap().contains("cannot be read"));
+    control.delete(&caller, &Reference::from(&lease.id)).await.unwrap();
+    assert!(provider.list().await.unwrap().is_empty());
+}
+
+#[tokio::test]
+async fn what_only_the_store_knew_is_forgotten() {
+    let place = Place::new().await;
+    let first = place.control(Options::default()).await;
+    first.create(&Caller::local(), named("lost")).await.unwrap();
+    first.close().await;
+    let elsewhere = Place { backend: FakeBackend::new(), ..place };
+    let control = elsewhere.control(Options::default()).await;
+    assert_eq!(control.list(&Caller::local(), LeaseQuery::default()).await.unwrap().total, 0);
+}
+
+#[tokio::test]
+async fn a_caller_who_goes_away_leaves_no_sandbox() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    {
+        let mut create = std::pin::pin!(control.create(&caller, named("nobodys")));
+        // Begun, and given up.
+        assert!(futures::poll!(create.as_mut()).is_pending());
+    }
+    until(&control, "nobodys", "gone").await;
+    for _ in 0..500 {
+        if place.backend.provider().list().await.unwrap().is_empty() {
+            assert_eq!(place.store.leases(&LeaseQuery::default()).await.unwrap().total, 0);
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("a sandbox is left that nobody knows");
+}
+
+#[tokio::test]
+async fn a_held_sandbox_goes_with_what_holds_it() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let held = control.create_held(&Caller::local(), named("held")).await.unwrap();
+    assert_eq!(held.lease().state.name(), "running");
+    drop(held);
+    until(&control, "held", "gone").await;
+}
+
+#[tokio::test]
+async fn fifty_sandboxes_at_once_are_fifty() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    let wishes = (0..50).map(|n| control.create(&caller, named(&format!("box-{n}"))));
+    for made in futures::future::join_all(wishes).await {
+        made.unwrap();
+    }
+    assert_eq!(control.census()["running"], 50);
+    assert_eq!(control.list(&caller, LeaseQuery::default()).await.unwrap().total, 50);
+}
