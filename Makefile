@@ -9,9 +9,9 @@
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-run: ## build, and show the product at work
+run: ## build, and run the daemon: it says how to use it
 	@scripts/setup build run rust
-	@scripts/demo
+	@scripts/run
 
 test: setup ## everything that must hold: format, lints, licences, tests
 	@scripts/test
@@ -32,6 +32,8 @@ setup: ## install what is missing, and say what and why
 	@scripts/setup build run test rust rust-tools
 	@scripts/get-criu || true
 	@scripts/get-e2b || true
+	@scripts/get-leap0 || true
+	@scripts/get-schemathesis || true
 
 fmt: ## format the code
 	@cargo fmt --all

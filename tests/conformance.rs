@@ -4,32 +4,33 @@
 //! makes instances on one backend. Each promise is a function here and becomes a test of each
 //! provider. Commands are few and plain, so that every provider has them.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::{Lifetime, SandboxId, SandboxSpec};
+use domain::{Ending, Lifetime, Limits, SandboxId, SandboxSpec};
 use futures::future::join_all;
 use guest_proto::client::{Ended, Event, Running, StartOptions};
 use guest_proto::process::Signal;
 use guest_proto::{GuestClient, GuestError};
 use provider::fake::FakeBackend;
-use provider::{Condition, Provider, ProviderError, guest};
+use provider::{Condition, LARGEST_RECORD, ProviderError};
+
+use crate::support::Operated;
 
 /// A backend of its own for one test, gone with it.
 trait Place {
     /// One more instance on the backend.
-    async fn instance(&self) -> Arc<dyn Provider>;
+    async fn instance(&self) -> Operated;
 }
 
 impl Place for FakeBackend {
-    async fn instance(&self) -> Arc<dyn Provider> {
-        Arc::new(self.provider())
+    async fn instance(&self) -> Operated {
+        Operated::new(self.provider())
     }
 }
 
 impl Place for crate::support::Home {
-    async fn instance(&self) -> Arc<dyn Provider> {
+    async fn instance(&self) -> Operated {
         self.provider()
     }
 }
@@ -80,6 +81,15 @@ macro_rules! keeps_its_promises {
                 the_variables_of_a_sandbox_are_known_in_it,
                 sandboxes_do_not_see_each_others_files,
                 twenty_sandboxes_live_at_once,
+                a_record_comes_back_and_can_be_replaced,
+                the_record_of_the_first_create_counts,
+                a_record_that_is_too_large_is_refused,
+                many_records_can_be_read_at_once,
+                an_end_is_told_to_all_who_wait_for_it,
+                who_waits_for_an_end_may_give_up,
+                the_end_of_what_is_destroyed_is_not_found,
+                a_renewed_sandbox_lives_longer_or_shorter,
+                what_ended_cannot_be_renewed,
             ]
         );
     };
@@ -91,14 +101,14 @@ keeps_its_promises!(native, crate::support::Home::new());
 async fn the_guest_answers_when_create_has(place: impl Place) {
     let (provider, id) = (place.instance().await, id());
     provider.create(&id, &kept()).await.unwrap();
-    guest(provider.clone(), id.clone()).health().await.unwrap();
+    provider.guest(&id).health().await.unwrap();
     provider.destroy(&id).await.unwrap();
 }
 
 async fn creating_twice_gives_one_sandbox(place: impl Place) {
     let (provider, id) = (place.instance().await, id());
     provider.create(&id, &kept()).await.unwrap();
-    let guest = guest(provider.clone(), id.clone());
+    let guest = provider.guest(&id);
     write(&guest, "/tmp/mark", b"first").await;
     provider.create(&id, &kept()).await.unwrap();
     assert_eq!(read(&guest, "/tmp/mark").await, b"first");
@@ -113,8 +123,8 @@ async fn creating_at_the_same_time_gives_one_sandbox(place: impl Place) {
         tokio::join!(one.create(&id, &spec), one.create(&id, &spec), other.create(&id, &spec));
     assert!(matches!(outcomes, (Ok(()), Ok(()), Ok(()))), "{outcomes:?}");
     assert_eq!(one.list().await.unwrap().len(), 1);
-    write(&guest(one.clone(), id.clone()), "/tmp/mark", b"same").await;
-    assert_eq!(read(&guest(other.clone(), id.clone()), "/tmp/mark").await, b"same");
+    write(&one.guest(&id), "/tmp/mark", b"same").await;
+    assert_eq!(read(&other.guest(&id), "/tmp/mark").await, b"same");
     one.destroy(&id).await.unwrap();
 }
 
@@ -131,10 +141,10 @@ async fn destroying_twice_is_a_success(place: impl Place) {
 async fn destroy_frees_the_id_and_its_files(place: impl Place) {
     let (provider, id) = (place.instance().await, id());
     provider.create(&id, &kept()).await.unwrap();
-    write(&guest(provider.clone(), id.clone()), "/tmp/mark", b"old").await;
+    write(&provider.guest(&id), "/tmp/mark", b"old").await;
     provider.destroy(&id).await.unwrap();
     provider.create(&id, &kept()).await.unwrap();
-    let fresh = guest(provider.clone(), id.clone());
+    let fresh = provider.guest(&id);
     let gone = fresh.stat("/tmp/mark", None).await.unwrap_err();
     assert!(matches!(gone, GuestError::NotFound { .. }), "{gone:?}");
     provider.destroy(&id).await.unwrap();
@@ -149,7 +159,7 @@ async fn destroy_during_create_leaves_nothing_half_made(place: impl Place) {
         destroyed.unwrap();
         // Either came first; what is seen now is one or the other, and usable if it is there.
         match provider.inspect(&id).await {
-            Ok(_) => guest(provider.clone(), id.clone()).health().await.unwrap(),
+            Ok(_) => provider.guest(&id).health().await.unwrap(),
             Err(ProviderError::NotFound { .. }) => drop(created),
             Err(error) => panic!("{error:?}"),
         }
@@ -161,7 +171,7 @@ async fn destroy_during_create_leaves_nothing_half_made(place: impl Place) {
 async fn destroy_ends_what_runs(place: impl Place) {
     let (provider, id) = (place.instance().await, id());
     provider.create(&id, &kept()).await.unwrap();
-    let guest = guest(provider.clone(), id.clone());
+    let guest = provider.guest(&id);
     let mut running = start(&guest, "sleep", &["600"]).await;
     assert!(matches!(running.next().await, Ok(Some(Event::Started { .. }))));
     provider.destroy(&id).await.unwrap();
@@ -178,7 +188,7 @@ async fn a_create_that_was_given_up_is_finished_or_undone(place: impl Place) {
         let _ = tokio::time::timeout(patience, provider.create(&id, &spec)).await;
         // Asked again, it is there; destroyed, it is gone.
         provider.create(&id, &spec).await.unwrap();
-        guest(provider.clone(), id.clone()).health().await.unwrap();
+        provider.guest(&id).health().await.unwrap();
         provider.destroy(&id).await.unwrap();
     }
     assert_eq!(provider.list().await.unwrap(), []);
@@ -212,10 +222,10 @@ async fn list_and_inspect_show_what_is_there(place: impl Place) {
 async fn a_second_instance_finds_and_uses_the_same(place: impl Place) {
     let (one, id) = (place.instance().await, id());
     one.create(&id, &kept()).await.unwrap();
-    write(&guest(one.clone(), id.clone()), "/tmp/mark", b"seen").await;
+    write(&one.guest(&id), "/tmp/mark", b"seen").await;
     let other = place.instance().await;
     assert_eq!(other.list().await.unwrap(), one.list().await.unwrap());
-    assert_eq!(read(&guest(other.clone(), id.clone()), "/tmp/mark").await, b"seen");
+    assert_eq!(read(&other.guest(&id), "/tmp/mark").await, b"seen");
     other.destroy(&id).await.unwrap();
     assert!(matches!(one.inspect(&id).await, Err(ProviderError::NotFound { .. })));
 }
@@ -241,7 +251,7 @@ async fn a_kept_sandbox_outlives_its_caller(place: impl Place) {
     caller.create(&id, &kept()).await.unwrap();
     drop(caller);
     tokio::time::sleep(Duration::from_millis(100)).await;
-    guest(witness.clone(), id.clone()).health().await.unwrap();
+    witness.guest(&id).health().await.unwrap();
     witness.destroy(&id).await.unwrap();
 }
 
@@ -384,7 +394,7 @@ async fn the_variables_of_a_sandbox_are_known_in_it(place: impl Place) {
     let mut spec = kept();
     spec.environment.insert("COLOUR".to_owned(), "dark green".to_owned());
     provider.create(&id, &spec).await.unwrap();
-    let known = guest(provider.clone(), id.clone()).environment().await.unwrap();
+    let known = provider.guest(&id).environment().await.unwrap();
     assert_eq!(known.get("COLOUR").map(String::as_str), Some("dark green"));
     provider.destroy(&id).await.unwrap();
 }
@@ -394,8 +404,8 @@ async fn sandboxes_do_not_see_each_others_files(place: impl Place) {
     let (one, other) = (id(), id());
     provider.create(&one, &kept()).await.unwrap();
     provider.create(&other, &kept()).await.unwrap();
-    write(&guest(provider.clone(), one.clone()), "/tmp/mark", b"mine").await;
-    let error = guest(provider.clone(), other.clone()).stat("/tmp/mark", None).await.unwrap_err();
+    write(&provider.guest(&one), "/tmp/mark", b"mine").await;
+    let error = provider.guest(&other).stat("/tmp/mark", None).await.unwrap_err();
     assert!(matches!(error, GuestError::NotFound { .. }), "{error:?}");
     provider.destroy(&one).await.unwrap();
     provider.destroy(&other).await.unwrap();
@@ -406,7 +416,7 @@ async fn twenty_sandboxes_live_at_once(place: impl Place) {
     let ids: Vec<SandboxId> = (0..20).map(|_| id()).collect();
     let live = async |id: &SandboxId| {
         provider.create(id, &kept()).await.unwrap();
-        let guest = guest(provider.clone(), id.clone());
+        let guest = provider.guest(id);
         let seen = all(start(&guest, "echo", &[id.as_str()]).await).await;
         assert_eq!(seen.stdout, format!("{id}\n").into_bytes());
     };
@@ -416,6 +426,161 @@ async fn twenty_sandboxes_live_at_once(place: impl Place) {
         outcome.unwrap();
     }
     assert_eq!(provider.list().await.unwrap(), []);
+}
+
+async fn a_record_comes_back_and_can_be_replaced(place: impl Place) {
+    let (provider, other, id) = (place.instance().await, place.instance().await, id());
+    for lifetime in [Lifetime::Kept, Lifetime::WithCaller] {
+        let spec = SandboxSpec { lifetime, ..kept() };
+        provider.create_with(&id, &spec, "{\"first\": \"ü\"}").await.unwrap();
+        assert_eq!(other.read_record(&id).await.unwrap(), "{\"first\": \"ü\"}");
+        let largest = "x".repeat(LARGEST_RECORD);
+        other.write_record(&id, &largest).await.unwrap();
+        assert!(provider.read_record(&id).await.unwrap() == largest);
+        provider.write_record(&id, "").await.unwrap();
+        assert_eq!(other.read_record(&id).await.unwrap(), "");
+        provider.destroy(&id).await.unwrap();
+        let error = provider.read_record(&id).await.unwrap_err();
+        assert!(matches!(error, ProviderError::NotFound { .. }), "{error:?}");
+        let error = provider.write_record(&id, "late").await.unwrap_err();
+        assert!(matches!(error, ProviderError::NotFound { .. }), "{error:?}");
+    }
+}
+
+async fn the_record_of_the_first_create_counts(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    provider.create_with(&id, &kept(), "first").await.unwrap();
+    provider.create_with(&id, &kept(), "second").await.unwrap();
+    assert_eq!(provider.read_record(&id).await.unwrap(), "first");
+    provider.destroy(&id).await.unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    assert_eq!(provider.read_record(&id).await.unwrap(), "");
+    provider.destroy(&id).await.unwrap();
+}
+
+async fn a_record_that_is_too_large_is_refused(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    // The second one is more than fits into one message to an engine.
+    for bytes in [LARGEST_RECORD + 1, 10 * LARGEST_RECORD] {
+        let large = "x".repeat(bytes);
+        let error = provider.create_with(&id, &kept(), &large).await.unwrap_err();
+        assert!(matches!(error, ProviderError::Invalid { .. }), "{error:?}");
+        assert_eq!(provider.list().await.unwrap(), []);
+        provider.create_with(&id, &kept(), "small").await.unwrap();
+        let error = provider.write_record(&id, &large).await.unwrap_err();
+        assert!(matches!(error, ProviderError::Invalid { .. }), "{error:?}");
+        assert_eq!(provider.read_record(&id).await.unwrap(), "small");
+        provider.destroy(&id).await.unwrap();
+    }
+}
+
+async fn many_records_can_be_read_at_once(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    // It would be gone if it lost its caller over the reading.
+    let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..kept() };
+    let largest = "x".repeat(LARGEST_RECORD);
+    provider.create_with(&id, &spec, &largest).await.unwrap();
+    for read in join_all((0..200).map(|_| provider.read_record(&id))).await {
+        assert!(read.unwrap() == largest);
+    }
+    provider.destroy(&id).await.unwrap();
+}
+
+async fn an_end_is_told_to_all_who_wait_for_it(place: impl Place) {
+    let (provider, other, id) = (place.instance().await, place.instance().await, id());
+    let error = provider.ended(&id).await.unwrap_err();
+    assert!(matches!(&error, ProviderError::NotFound { id: named } if *named == id), "{error:?}");
+
+    provider.create(&id, &lasting(Some(300))).await.unwrap();
+    let (one, two, foreign) =
+        bounded(async { tokio::join!(provider.ended(&id), provider.ended(&id), other.ended(&id)) })
+            .await;
+    for ending in [one, two, foreign] {
+        assert_eq!(ending.unwrap(), Ending::TimedOut);
+    }
+    // Who asks later hears the same, and sees it.
+    assert_eq!(bounded(provider.ended(&id)).await.unwrap(), Ending::TimedOut);
+    let seen = provider.inspect(&id).await.unwrap();
+    assert_eq!(seen.condition, Condition::Ended(Ending::TimedOut));
+    assert_eq!(provider.list().await.unwrap(), [seen]);
+    let Err(error) = provider.connect(&id).await else { panic!("connected to what ended") };
+    assert!(matches!(error, ProviderError::NotRunning { .. }), "{error:?}");
+    provider.destroy(&id).await.unwrap();
+}
+
+async fn who_waits_for_an_end_may_give_up(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    provider.create(&id, &kept()).await.unwrap();
+    // More often than anybody remembers.
+    for _ in 0..2000 {
+        let waiting = provider.ended(&id);
+        let waited = tokio::time::timeout(Duration::from_micros(1), waiting).await;
+        assert!(waited.is_err(), "{waited:?}");
+    }
+    provider.renew(&id, Some(Duration::from_millis(50))).await.unwrap();
+    assert_eq!(bounded(provider.ended(&id)).await.unwrap(), Ending::TimedOut);
+    provider.destroy(&id).await.unwrap();
+}
+
+async fn the_end_of_what_is_destroyed_is_not_found(place: impl Place) {
+    let (provider, other, id) = (place.instance().await, place.instance().await, id());
+    provider.create(&id, &kept()).await.unwrap();
+    let (told, destroyed) = bounded(async {
+        let destroying = async {
+            tokio::task::yield_now().await;
+            other.destroy(&id).await
+        };
+        tokio::join!(provider.ended(&id), destroying)
+    })
+    .await;
+    destroyed.unwrap();
+    assert!(matches!(told, Err(ProviderError::NotFound { .. })), "{told:?}");
+}
+
+async fn a_renewed_sandbox_lives_longer_or_shorter(place: impl Place) {
+    let provider = place.instance().await;
+    let (longer, shorter, forever) = (id(), id(), id());
+    provider.create(&longer, &lasting(Some(700))).await.unwrap();
+    provider.renew(&longer, Some(Duration::from_mins(10))).await.unwrap();
+    provider.create(&forever, &lasting(Some(700))).await.unwrap();
+    provider.renew(&forever, None).await.unwrap();
+    // Longer than the two would have had without.
+    provider.create(&shorter, &lasting(None)).await.unwrap();
+    provider.renew(&shorter, Some(Duration::from_secs(1))).await.unwrap();
+    assert_eq!(bounded(provider.ended(&shorter)).await.unwrap(), Ending::TimedOut);
+    for id in [&longer, &forever] {
+        assert_eq!(provider.inspect(id).await.unwrap().condition, Condition::Running);
+        provider.guest(id).health().await.unwrap();
+        // At once is a time too.
+        provider.renew(id, Some(Duration::ZERO)).await.unwrap();
+        assert_eq!(bounded(provider.ended(id)).await.unwrap(), Ending::TimedOut);
+    }
+    for id in [&longer, &shorter, &forever] {
+        provider.destroy(id).await.unwrap();
+    }
+}
+
+async fn what_ended_cannot_be_renewed(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    let error = provider.renew(&id, None).await.unwrap_err();
+    assert!(matches!(error, ProviderError::NotFound { .. }), "{error:?}");
+    provider.create(&id, &lasting(Some(100))).await.unwrap();
+    bounded(provider.ended(&id)).await.unwrap();
+    let error = provider.renew(&id, Some(Duration::from_mins(1))).await.unwrap_err();
+    let timed_out = |error: &ProviderError| {
+        matches!(error, ProviderError::NotRunning { why: Ending::TimedOut, .. })
+    };
+    assert!(timed_out(&error), "{error:?}");
+    // What is written down with it can be read and changed until it is destroyed.
+    provider.write_record(&id, "ended").await.unwrap();
+    assert_eq!(provider.read_record(&id).await.unwrap(), "ended");
+    provider.destroy(&id).await.unwrap();
+}
+
+/// A sandbox with so many milliseconds, or without an end.
+fn lasting(milliseconds: Option<u64>) -> SandboxSpec {
+    let timeout = milliseconds.map(Duration::from_millis);
+    SandboxSpec { limits: Limits { timeout, ..Limits::default() }, ..kept() }
 }
 
 /// What a command did from beginning to end.
@@ -428,7 +593,7 @@ struct Seen {
 async fn in_a_sandbox(place: impl Place, story: impl AsyncFnOnce(GuestClient)) {
     let (provider, id) = (place.instance().await, id());
     provider.create(&id, &kept()).await.unwrap();
-    story(guest(provider.clone(), id.clone())).await;
+    story(provider.guest(&id)).await;
     provider.destroy(&id).await.unwrap();
 }
 
@@ -470,7 +635,10 @@ async fn all(mut running: Running) -> Seen {
             Event::Stdout(bytes) => stdout.extend_from_slice(&bytes),
             Event::Stderr(bytes) => stderr.extend_from_slice(&bytes),
             Event::Ended(ended) => return Seen { stdout, stderr, ended },
-            Event::Started { .. } | Event::Terminal(_) | Event::Dropped { .. } => {}
+            Event::Started { .. }
+            | Event::Terminal(_)
+            | Event::Dropped { .. }
+            | Event::Exited(_) => {}
         }
     }
 }

@@ -5,18 +5,19 @@ use std::path::Path;
 use std::time::Duration;
 
 use domain::{Lifetime, Limits, SandboxSpec};
+use guest_proto::GuestError;
 use provider::{Condition, Provider};
-use provider_native::{NativeProvider, random_id};
+use provider_native::{NativeProvider, connect_engine, random_id};
 
 use crate::conformance::run;
-use crate::support::{Home, SOMA, eventually};
+use crate::support::{Home, Operated, SOMA, eventually};
 
 fn kept() -> SandboxSpec {
     SandboxSpec { allow_unenforced: true, ..SandboxSpec::default() }
 }
 
 async fn code_of(home: &Home, id: &domain::SandboxId, words: &[&str]) -> i32 {
-    let guest = provider::guest(home.provider(), id.clone());
+    let guest = home.provider().guest(id);
     run(&guest, words[0], &words[1..]).await.code
 }
 
@@ -66,6 +67,219 @@ async fn the_supervisor_ends_a_sandbox_on_time_without_an_engine() {
 }
 
 #[tokio::test]
+async fn a_record_outlives_a_killed_engine_and_its_sandboxs_end() {
+    let home = Home::new();
+    let id = random_id().unwrap();
+    home.provider().create_with(&id, &kept(), "made").await.unwrap();
+    let folder = home.path().join("sandboxes").join(id.as_str());
+    let mode = std::fs::metadata(folder.join("record.json")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    home.kill_engine();
+    assert_eq!(home.provider().read_record(&id).await.unwrap(), "made");
+    home.provider().write_record(&id, "changed").await.unwrap();
+    home.kill_engine();
+    assert_eq!(home.provider().read_record(&id).await.unwrap(), "changed");
+    // One of an earlier Soma has none.
+    std::fs::remove_file(folder.join("record.json")).unwrap();
+    assert_eq!(home.provider().read_record(&id).await.unwrap(), "");
+    home.provider().destroy(&id).await.unwrap();
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_renewed_time_holds_also_under_the_next_engine() {
+    let home = Home::new();
+    let (longer, shorter) = (random_id().unwrap(), random_id().unwrap());
+    let limits = Limits { timeout: Some(Duration::from_secs(2)), ..Limits::default() };
+    let provider = home.provider();
+    provider.create(&longer, &SandboxSpec { limits, ..kept() }).await.unwrap();
+    provider.renew(&longer, Some(Duration::from_mins(10))).await.unwrap();
+    provider.create(&shorter, &kept()).await.unwrap();
+    provider.renew(&shorter, Some(Duration::from_secs(3))).await.unwrap();
+    home.kill_engine();
+    // The supervisors have no engine in between, and the next one tells them nothing.
+    assert_eq!(provider.ended(&shorter).await.unwrap(), domain::Ending::TimedOut);
+    assert_eq!(provider.inspect(&longer).await.unwrap().condition, Condition::Running);
+    provider.destroy(&shorter).await.unwrap();
+    provider.destroy(&longer).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_client_goes_on_with_the_next_engine() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    let guest = provider.guest(&id);
+    for _ in 0..2 {
+        home.kill_engine();
+        assert_eq!(provider.inspect(&id).await.unwrap().condition, Condition::Running);
+        assert_eq!(run(&guest, "true", &[]).await.code, 0);
+    }
+    // Many at once, each of which finds the connection broken.
+    home.kill_engine();
+    let seen = futures::future::join_all((0..20).map(|_| provider.inspect(&id))).await;
+    assert!(seen.iter().all(Result::is_ok), "{seen:?}");
+    eventually("there is more than one engine", || home.engines().len() == 1);
+    provider.destroy(&id).await.unwrap();
+    drop((guest, provider));
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn whoever_waits_for_an_end_hears_of_it_from_the_next_engine() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    let meanwhile = async {
+        // Let the question reach the engine that is about to die.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        home.kill_engine();
+        home.provider().renew(&id, Some(Duration::from_millis(500))).await.unwrap();
+    };
+    let (ending, ()) = tokio::join!(provider.ended(&id), meanwhile);
+    assert_eq!(ending.unwrap(), domain::Ending::TimedOut);
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn an_engine_that_leaves_denies_no_sandbox() {
+    let home = Home::new();
+    let place = provider_native::Home::at(home.path());
+    let provider = home.provider();
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    for _ in 0..3 {
+        let native = NativeProvider::find(&place).unwrap().unwrap();
+        let asked = async {
+            let mut seen = Vec::new();
+            for _ in 0..50 {
+                seen.push(provider.inspect(&id).await.map(|seen| seen.condition));
+            }
+            seen
+        };
+        let (left, seen) = tokio::join!(native.end_engine(), asked);
+        left.unwrap();
+        let running = |seen: &Result<Condition, _>| matches!(seen, Ok(Condition::Running));
+        assert!(seen.iter().all(running), "{seen:?}");
+    }
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn ending_the_engine_starts_none() {
+    let home = Home::new();
+    let place = provider_native::Home::at(home.path());
+    let native = NativeProvider::open(&place, Path::new(&*SOMA)).unwrap();
+    native.end_engine().await.unwrap();
+    native.end_engine().await.unwrap();
+    assert!(NativeProvider::find(&place).unwrap().is_none());
+    let other = NativeProvider::over(|| unreachable!("nobody asked for a connection"));
+    other.end_engine().await.unwrap();
+    // One that may not have another connection says so.
+    let socket = connect_engine(&place, Path::new(&*SOMA)).unwrap();
+    let single = NativeProvider::with_connection(socket);
+    assert_eq!(single.list().await.unwrap(), []);
+    home.kill_engine();
+    let error = single.list().await.unwrap_err();
+    assert!(format!("{error:?}").contains("the engine is gone"), "{error:?}");
+    assert!(home.engines().is_empty());
+    // What a killed one leaves is removed by the next.
+    assert_eq!(home.provider().list().await.unwrap(), []);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_client_without_rights_gets_its_connections_from_elsewhere() {
+    let home = Home::new();
+    let place = provider_native::Home::at(home.path());
+    let provider =
+        Operated::new(NativeProvider::over(move || connect_engine(&place, Path::new(&*SOMA))));
+    assert!(home.engines().is_empty(), "it connected before anybody asked");
+    let id = random_id().unwrap();
+    provider.create(&id, &kept()).await.unwrap();
+    home.kill_engine();
+    provider.guest(&id).health().await.unwrap();
+    provider.destroy(&id).await.unwrap();
+    drop(provider);
+    home.assert_nothing_left();
+}
+
+#[tokio::test]
+async fn a_guest_wants_to_see_the_token_of_its_sandbox() {
+    let home = Home::new();
+    let provider = home.provider();
+    let id = random_id().unwrap();
+    let token = domain::Token::new("open-sesame");
+    let spec = SandboxSpec { token: Some(token), ..kept() };
+    provider.create(&id, &spec).await.unwrap();
+    // Made again, as after a lost answer.
+    provider.create(&id, &spec).await.unwrap();
+    home.kill_engine();
+    provider.create(&id, &spec).await.unwrap();
+
+    let guest = provider.guest(&id);
+    guest.health().await.unwrap();
+    let wrong = guest.with_token("open-barley").unwrap();
+    for refused in [guest.list().await.map(drop), wrong.list().await.map(drop)] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, GuestError::Refused { code: "unauthenticated", .. }), "{error:?}");
+    }
+    let right = guest.with_token("open-sesame").unwrap();
+    assert_eq!(run(&right, "true", &[]).await.code, 0);
+
+    // Whoever makes it with another word is not who made it.
+    let other = SandboxSpec { token: Some(domain::Token::new("open-rye")), ..spec };
+    let error = provider.create(&id, &other).await.unwrap_err();
+    assert!(!format!("{error:?}").contains("open-"), "{error:?}");
+    assert_eq!(run(&right, "true", &[]).await.code, 0);
+    provider.destroy(&id).await.unwrap();
+    drop((guest, wrong, right, provider));
+    home.assert_nothing_left();
+}
+
+#[test]
+fn nobody_else_reaches_anything_in_a_home() {
+    let home = Home::new();
+    // Whatever whoever starts the engine leaves open.
+    let start = "umask 000; exec \"$1\" run -- true";
+    assert!(home.command("sh").args(["-c", start, "sh", &SOMA]).status().unwrap().success());
+    let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(home.path()), if crate::support::is_root() { 0o711 } else { 0o700 });
+    let mut seen = Vec::new();
+    for entry in std::fs::read_dir(home.path()).unwrap().flatten() {
+        assert_eq!(mode(&entry.path()) & 0o077, 0, "{:?}", entry.file_name());
+        seen.push(entry.file_name());
+    }
+    for name in ["engine.sock", "engine.lock", "engine.log", "sandboxes"] {
+        assert!(seen.iter().any(|seen| seen == name), "there is no {name}");
+    }
+    home.assert_nothing_left();
+}
+
+#[test]
+fn what_is_the_daemons_is_left_alone() {
+    let home = Home::new();
+    let daemon = provider_native::Home::at(home.path()).daemon();
+    std::fs::create_dir(&daemon).unwrap();
+    std::fs::write(daemon.join("database"), "its own").unwrap();
+    std::fs::write(home.path().join("config.toml"), "").unwrap();
+    for _ in 0..2 {
+        assert!(home.run(&["--", "true"]).status.success());
+        home.kill_engine();
+    }
+    assert_eq!(std::fs::read_to_string(daemon.join("database")).unwrap(), "its own");
+    assert!(home.path().join("config.toml").exists());
+}
+
+#[tokio::test]
 async fn a_guest_is_small_on_disk_and_in_memory() {
     let home = Home::new();
     let provider = home.provider();
@@ -100,12 +314,7 @@ async fn a_killed_supervisor_takes_its_sandbox_along_and_it_is_reported() {
     rustix::process::kill_process(supervisor.unwrap(), rustix::process::Signal::KILL).unwrap();
     let first = format!("/proc/{}", pid("first"));
     eventually("process 1 lives on", || !Path::new(&first).exists());
-    for _ in 0..500 {
-        if provider.inspect(&id).await.unwrap().condition != Condition::Running {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    assert_eq!(provider.ended(&id).await.unwrap(), domain::Ending::Unseen);
     let seen = provider.inspect(&id).await.unwrap();
     assert_eq!(seen.condition, Condition::Ended(domain::Ending::Unseen));
     provider.destroy(&id).await.unwrap();
@@ -260,10 +469,11 @@ async fn a_folder_that_is_no_sandbox_does_not_stop_the_engine() {
 async fn bodies_are_prepared_ahead_and_made_again_when_taken() {
     let home = Home::new();
     let place = provider_native::Home::at(home.path());
-    let provider = NativeProvider::open(&place, Path::new(&*SOMA)).unwrap();
+    let native = NativeProvider::open(&place, Path::new(&*SOMA)).unwrap();
+    let provider = Operated::new(native.clone());
     let ready = async || {
         for _ in 0..1000 {
-            if provider.prepared().await.unwrap() == 2 {
+            if native.prepared().await.unwrap() == 2 {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
@@ -283,6 +493,6 @@ async fn bodies_are_prepared_ahead_and_made_again_when_taken() {
     ready().await;
     assert_eq!(folders().difference(&before).count(), 1);
     provider.destroy(&id).await.unwrap();
-    drop(provider);
+    drop((provider, native));
     home.assert_nothing_left();
 }

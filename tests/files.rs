@@ -7,16 +7,12 @@ use futures::stream;
 use guest_proto::client::{BoxError, Change, GuestError, Init, WatchOptions};
 use guest_proto::filesystem::EventType;
 
-use crate::support::Home;
+use crate::support::{Home, Kept};
 
 #[tokio::test]
 async fn a_client_watches_a_folder_and_shows_its_token() {
     let home = Home::new();
-    let provider = home.provider();
-    let id = provider_native::random_id().unwrap();
-    let spec = domain::SandboxSpec { allow_unenforced: true, ..domain::SandboxSpec::default() };
-    provider.create(&id, &spec).await.unwrap();
-    let guest = provider::guest(provider.clone(), id.clone());
+    let Kept { provider, id, guest } = home.sandbox().await;
 
     guest.make_dir("/workspace/watched", None).await.unwrap();
     let options = WatchOptions { recursive: true, include_entry: true, ..WatchOptions::default() };
@@ -73,11 +69,7 @@ async fn a_client_watches_a_folder_and_shows_its_token() {
 #[tokio::test]
 async fn what_is_uploaded_into_memory_does_not_end_the_sandbox() {
     let home = Home::new();
-    let provider = home.provider();
-    let id = provider_native::random_id().unwrap();
-    let spec = domain::SandboxSpec { allow_unenforced: true, ..domain::SandboxSpec::default() };
-    provider.create(&id, &spec).await.unwrap();
-    let guest = provider::guest(provider.clone(), id.clone());
+    let Kept { provider, id, guest } = home.sandbox().await;
     let megabytes = |count| {
         let piece = Bytes::from(vec![7; 1 << 20]);
         stream::iter((0..count).map(move |_| Ok::<_, BoxError>(piece.clone())))

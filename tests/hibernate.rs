@@ -31,7 +31,7 @@ async fn a_sandbox_with_tcp_terminal_and_watch_survives_criu() {
     let id = provider_native::random_id().unwrap();
     provider.create(&id, &domain::SandboxSpec::default()).await.unwrap();
 
-    let guest = provider::guest(provider.clone(), id.clone());
+    let guest = provider.guest(&id);
     let options = StartOptions {
         cmd: "python3".to_owned(),
         args: vec!["-c".to_owned(), include_str!("hibernate/program.py").to_owned()],

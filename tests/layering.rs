@@ -9,16 +9,44 @@ use std::path::Path;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Every crate of ours with those of ours that it uses, as it ships.
-const EDGES: [(&str, &[&str]); 9] = [
-    ("bench", &["domain", "guest-proto", "provider", "provider-native", "sys-linux"]),
+const EDGES: [(&str, &[&str]); 17] = [
+    ("api-e2b", &["control", "domain", "policy"]),
+    ("api-v1", &["control", "domain", "guest-proto", "policy"]),
+    ("bench", &["domain", "guest-proto", "policy", "provider", "provider-native", "sys-linux"]),
+    ("client", &["api-v1", "domain", "guest-proto"]),
+    ("control", &["domain", "guest-proto", "policy", "provider", "store"]),
     ("doctor", &["sys-linux"]),
     ("domain", &[]),
+    (
+        "gateway",
+        &["api-e2b", "api-v1", "control", "domain", "guest-proto", "policy", "store", "telemetry"],
+    ),
     ("guest-proto", &[]),
-    ("provider", &["domain", "guest-proto"]),
-    ("provider-native", &["domain", "guest-proto", "provider", "sys-linux"]),
-    ("soma", &["doctor", "domain", "guest-proto", "provider", "provider-native", "sys-linux"]),
+    ("policy", &["domain"]),
+    ("provider", &["domain", "guest-proto", "policy"]),
+    ("provider-native", &["domain", "guest-proto", "policy", "provider", "sys-linux"]),
+    (
+        "soma",
+        &[
+            "api-v1",
+            "client",
+            "control",
+            "doctor",
+            "domain",
+            "gateway",
+            "guest-proto",
+            "policy",
+            "provider",
+            "provider-native",
+            "store",
+            "sys-linux",
+            "telemetry",
+        ],
+    ),
     ("soma-guest", &["domain", "guest-proto", "sys-linux"]),
+    ("store", &["domain"]),
     ("sys-linux", &[]),
+    ("telemetry", &[]),
 ];
 
 type Edges = BTreeMap<String, BTreeSet<String>>;

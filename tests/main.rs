@@ -1,5 +1,6 @@
 //! What crosses crates.
 //!
+//! - `commands`: every command of `soma`, from outside, with real sandboxes;
 //! - `conformance`: the promises of `Provider`, on every provider;
 //! - `doctor`: `soma doctor` on machines made to lack things;
 //! - `engine`: the engine found again, killed, doubled;
@@ -9,7 +10,7 @@
 //! - `layering`: which crate may use which;
 //! - `metrics`: what a sandbox uses and what listens in it;
 //! - `run`: `soma run` from outside, with real sandboxes;
-//! - `sdk`: the official SDK of E2B against our guest;
+//! - `daemon`: the daemon over HTTP, killed, damaged and lied to, and the SDKs of others;
 //! - `shell`: `soma shell` from outside, through tmux;
 //! - `sudo`: becoming root in a sandbox, or not;
 //! - `user`: life as an ordinary user;
@@ -17,7 +18,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
+mod commands;
 mod conformance;
+mod daemon;
 mod doctor;
 mod engine;
 mod files;
@@ -26,7 +29,7 @@ mod isolation;
 mod layering;
 mod metrics;
 mod run;
-mod sdk;
+
 mod shell;
 mod sudo;
 mod support;

@@ -1,20 +1,17 @@
 //! What a real sandbox uses, as its guest measures it, and what listens in it.
 
-use std::sync::Arc;
-
 use domain::{Bytes, Limits, MilliCpus, SandboxId, SandboxSpec};
 use guest_proto::GuestClient;
 use guest_proto::client::{Event, Metrics, PortsEvent, Reach, Running, Source, StartOptions};
-use provider::Provider;
 
-use crate::support::Home;
+use crate::support::{Home, Operated};
 
 const MEBIBYTE: u64 = 1 << 20;
 
 /// A sandbox of its own, and the way in.
 struct Sandbox {
     home: Home,
-    provider: Arc<dyn Provider>,
+    provider: Operated,
     id: SandboxId,
     guest: GuestClient,
 }
@@ -36,7 +33,7 @@ impl Sandbox {
         };
         let spec = SandboxSpec { limits, allow_unenforced: true, ..SandboxSpec::default() };
         provider.create(&id, &spec).await.unwrap();
-        let guest = provider::guest(provider.clone(), id.clone());
+        let guest = provider.guest(&id);
         Self { home, provider, id, guest }
     }
 

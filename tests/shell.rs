@@ -58,6 +58,26 @@ fn colours_come_through() {
 }
 
 #[test]
+fn a_shell_in_a_sandbox_that_is_there_leaves_it_there() {
+    let home = Home::new();
+    let name = "a_shell_in_a_sandbox_that_is_there";
+    let Some(screen) = Screen::open(&home, name, &[]) else { return };
+    let made = home.soma(["new", "--name", "cabin"]).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    screen.soma("shell cabin");
+    screen.line("echo carved > table; exit 3");
+    assert_eq!(screen.code(), 3);
+    let found = home.soma(["exec", "cabin", "--", "cat", "table"]).output().unwrap();
+    assert_eq!(found.stdout, b"carved\n", "{found:?}");
+    screen.start("exec -t cabin -- sh -c 'tty; exit 4'");
+    assert_eq!(screen.code(), 4);
+    assert!(screen.text().contains("/dev/pts/"), "{}", screen.text());
+    drop(screen);
+    assert!(home.soma(["rm", "cabin"]).status().unwrap().success());
+    home.assert_nothing_left();
+}
+
+#[test]
 fn without_a_terminal_it_is_refused_with_what_to_do() {
     let home = Home::new();
     let output = home.soma(["shell"]).output().unwrap();

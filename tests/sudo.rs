@@ -9,7 +9,7 @@ use std::time::Duration;
 use guest_proto::GuestClient;
 use guest_proto::client::{Event, StartOptions};
 
-use crate::support::Home;
+use crate::support::{Home, Kept};
 
 /// Runs a script of Bash as the usual user of a fresh sandbox.
 fn bash(options: &[&str], script: &str) -> Output {
@@ -176,11 +176,7 @@ fn what_no_sudo_would_send_harms_nobody() {
 #[tokio::test]
 async fn what_sudo_started_ends_with_the_command_that_called_it() {
     let home = Home::new();
-    let provider = home.provider();
-    let id = provider_native::random_id().unwrap();
-    let spec = domain::SandboxSpec { allow_unenforced: true, ..domain::SandboxSpec::default() };
-    provider.create(&id, &spec).await.unwrap();
-    let guest = provider::guest(provider.clone(), id.clone());
+    let Kept { provider, id, guest } = home.sandbox().await;
     let tree = "sudo -b sleep 7001; sudo sh -c 'setsid sleep 7002 & sleep 7003 & sudo sleep 7004' &
                 (setsid nohup sudo sleep 7005 >/dev/null 2>&1 &); sudo sleep 7006";
     let slow = StartOptions { timeout: Some(Duration::from_secs(3)), ..script(tree) };

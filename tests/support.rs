@@ -1,7 +1,7 @@
 //! A Soma of its own for each test, and proof that nothing is left of it.
 //!
-//! A [`Home`] is a `SOMA_HOME` in a temporary folder. Its engine starts with the first `soma
-//! run` in it and is ended with the home, also when the test fails. The tests run as root, and
+//! A [`Home`] is a `SOMA_HOME` in a temporary folder. Its daemon and its engine start with the
+//! first `soma run` in it and are ended with the home, also when the test fails. The tests run as root, and
 //! `make test` runs them a second time as an ordinary user.
 
 use std::collections::BTreeSet;
@@ -11,8 +11,12 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use provider::Provider;
-use provider_native::NativeProvider;
+use domain::{Ending, Lease, SandboxId, SandboxSpec, Timestamp};
+use guest_proto::GuestClient;
+use policy::{Action, Caller, Permitted, Rules};
+use provider::{ByteStream, Observed, Provider, ProviderError};
+use provider_native::{NativeProvider, random_id};
+use rustix::process::Signal;
 use tempfile::TempDir;
 
 /// The program under test. A copy of it where whoever runs the tests cannot reach the original.
@@ -26,6 +30,100 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A place for sandboxes that no other test has.
 pub(crate) struct Home {
     folder: TempDir,
+}
+
+/// A sandbox of a home's, and the way into it.
+pub(crate) struct Kept {
+    pub(crate) provider: Operated,
+    pub(crate) id: SandboxId,
+    pub(crate) guest: GuestClient,
+}
+
+/// A provider as whoever runs the machine uses it: what they ask for is decided by the usual rules
+/// and then done.
+#[derive(Clone)]
+pub(crate) struct Operated {
+    provider: Arc<dyn Provider>,
+}
+
+impl Operated {
+    pub(crate) fn new(provider: impl Provider + 'static) -> Self {
+        Self { provider: Arc::new(provider) }
+    }
+
+    /// Makes a sandbox with nothing written down.
+    pub(crate) async fn create(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<(), ProviderError> {
+        self.create_with(id, spec, "").await
+    }
+
+    pub(crate) async fn create_with(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        let action = Action::Create { spec, existing: 0 };
+        let permitted = Rules::default().decide(&Caller::local(), action, spec.clone()).unwrap();
+        self.provider.create(id, &permitted, record).await
+    }
+
+    pub(crate) async fn connect(
+        &self,
+        id: &SandboxId,
+    ) -> Result<Box<dyn ByteStream>, ProviderError> {
+        self.provider.connect(&permitted(id)).await
+    }
+
+    pub(crate) async fn inspect(&self, id: &SandboxId) -> Result<Observed, ProviderError> {
+        self.provider.inspect(id).await
+    }
+
+    pub(crate) async fn list(&self) -> Result<Vec<Observed>, ProviderError> {
+        self.provider.list().await
+    }
+
+    pub(crate) async fn ended(&self, id: &SandboxId) -> Result<Ending, ProviderError> {
+        self.provider.ended(id).await
+    }
+
+    pub(crate) async fn read_record(&self, id: &SandboxId) -> Result<String, ProviderError> {
+        self.provider.read_record(id).await
+    }
+
+    pub(crate) async fn write_record(
+        &self,
+        id: &SandboxId,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        self.provider.write_record(&permitted(id), record).await
+    }
+
+    pub(crate) async fn renew(
+        &self,
+        id: &SandboxId,
+        timeout: Option<Duration>,
+    ) -> Result<(), ProviderError> {
+        self.provider.renew(&permitted(id), timeout).await
+    }
+
+    pub(crate) async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError> {
+        self.provider.destroy(&permitted(id)).await
+    }
+
+    /// A client of a sandbox's guest.
+    pub(crate) fn guest(&self, id: &SandboxId) -> GuestClient {
+        provider::guest(Arc::clone(&self.provider), permitted(id))
+    }
+}
+
+/// A sandbox that whoever runs the machine may do anything with, as with all of them.
+fn permitted(id: &SandboxId) -> Permitted<SandboxId> {
+    let lease = Lease::new(id.clone(), SandboxSpec::default(), Timestamp(0));
+    Rules::default().decide(&Caller::local(), Action::Manage(&lease), id.clone()).unwrap()
 }
 
 /// What a home's engine has on the host.
@@ -78,18 +176,26 @@ impl Home {
     }
 
     /// One more client of this home's engine, which is started if there is none.
-    pub(crate) fn provider(&self) -> Arc<dyn Provider> {
+    pub(crate) fn provider(&self) -> Operated {
         let home = provider_native::Home::at(self.path());
-        Arc::new(NativeProvider::open(&home, Path::new(&*SOMA)).unwrap())
+        Operated::new(NativeProvider::open(&home, Path::new(&*SOMA)).unwrap())
+    }
+
+    /// A sandbox that is kept, whatever this host can hold it to, and the way into it.
+    pub(crate) async fn sandbox(&self) -> Kept {
+        let (provider, id) = (self.provider(), random_id().unwrap());
+        let spec = SandboxSpec { allow_unenforced: true, ..SandboxSpec::default() };
+        provider.create(&id, &spec).await.unwrap();
+        Kept { guest: provider.guest(&id), provider, id }
     }
 
     /// The process 1 of a kept sandbox as the host counts, from its manifest.
-    pub(crate) fn first_process(&self, id: &domain::SandboxId) -> u32 {
+    pub(crate) fn first_process(&self, id: &SandboxId) -> u32 {
         u32::try_from(self.manifest(id)["first"]["pid"].as_u64().unwrap()).unwrap()
     }
 
     /// What the engine wrote down about a kept sandbox.
-    pub(crate) fn manifest(&self, id: &domain::SandboxId) -> serde_json::Value {
+    pub(crate) fn manifest(&self, id: &SandboxId) -> serde_json::Value {
         let manifest = self.path().join("sandboxes").join(id.as_str()).join("manifest.json");
         serde_json::from_slice(&fs::read(manifest).unwrap()).unwrap()
     }
@@ -100,10 +206,11 @@ impl Home {
         eventually("a sandbox's folder is left", || entries(&folder).is_empty());
     }
 
-    /// Ends the engine and checks that nothing of it is left on the host.
+    /// Ends the daemon and the engine and checks that nothing of them is left on the host.
     pub(crate) fn assert_nothing_left(self) {
         self.assert_no_sandbox();
         let traces = self.traces();
+        self.end_daemon();
         self.end_engine();
         eventually("processes are left", || {
             traces
@@ -124,8 +231,11 @@ impl Home {
     fn traces(&self) -> Traces {
         let mut traces = Traces::default();
         let processes = processes();
-        let mut family: BTreeSet<u32> =
-            processes.iter().filter(|p| self.is_engine(**p)).copied().collect();
+        let mut family: BTreeSet<u32> = processes
+            .iter()
+            .filter(|p| self.is_engine(**p) || self.is_daemon(**p))
+            .copied()
+            .collect();
         // Children have higher numbers than their parents but for wrap-around: repeat till all
         // are found.
         loop {
@@ -158,10 +268,40 @@ impl Home {
     }
 
     fn is_engine(&self, process: u32) -> bool {
+        self.is_called(process, b"engine")
+    }
+
+    /// The processes that are this home's daemon, or about to become it.
+    pub(crate) fn daemons(&self) -> Vec<u32> {
+        processes().into_iter().filter(|process| self.is_daemon(*process)).collect()
+    }
+
+    fn is_daemon(&self, process: u32) -> bool {
+        self.is_called(process, b"serve")
+    }
+
+    /// Whether a process is `soma` with this word, for this home.
+    fn is_called(&self, process: u32, word: &[u8]) -> bool {
         let line = fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
         let words: Vec<&[u8]> = line.split(|byte| *byte == 0).collect();
         let home = self.path().as_os_str().as_encoded_bytes();
-        words.contains(&&b"engine"[..]) && words.iter().any(|word| word.ends_with(home))
+        words.contains(&word) && words.iter().any(|word| word.ends_with(home))
+    }
+
+    /// Ends the daemon, by asking it or by force. One that is just being started is met as well.
+    pub(crate) fn end_daemon(&self) {
+        let begun = Instant::now();
+        loop {
+            let daemons = self.daemons();
+            if daemons.is_empty() {
+                return;
+            }
+            let signal = if begun.elapsed() < PATIENCE { Signal::TERM } else { Signal::KILL };
+            for process in daemons {
+                send(process, signal);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     fn loop_devices(&self) -> Vec<PathBuf> {
@@ -180,19 +320,14 @@ impl Home {
         self.kill_engines();
         // Its words are gone before its sockets are: only its end says that nobody can connect.
         eventually("the engine lives", || {
-            self.engines().is_empty()
-                && engines.iter().zip(&begun).all(|(engine, begun)| {
-                    begun.is_none() || begun_at(engine) != *begun
-                })
+            let mut both = engines.iter().zip(&begun);
+            both.all(|(engine, begun)| begun.is_none() || begun_at(engine) != *begun)
         });
     }
 
     fn kill_engines(&self) {
         for process in self.engines() {
-            if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw)
-            {
-                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-            }
+            send(process, Signal::KILL);
         }
     }
 
@@ -217,6 +352,8 @@ impl Home {
 
 impl Drop for Home {
     fn drop(&mut self) {
+        // Before the engine, which it would start again.
+        self.end_daemon();
         self.end_engine();
         if !is_root() {
             // Some of its files have subordinate ids of the user's, over which only a namespace
@@ -226,6 +363,13 @@ impl Drop for Home {
                 .arg(self.path())
                 .status();
         }
+    }
+}
+
+/// Sends a signal to a process that may be gone.
+fn send(process: u32, signal: Signal) {
+    if let Some(pid) = i32::try_from(process).ok().and_then(rustix::process::Pid::from_raw) {
+        let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
@@ -256,7 +400,7 @@ pub(crate) fn needs_root(name: &str, what: &str) -> bool {
 /// Kept sandboxes outlive their engine, and would outlive a test that failed.
 async fn leave(provider: &NativeProvider) {
     for seen in provider.list().await.unwrap_or_default() {
-        let _ = provider.destroy(&seen.id).await;
+        let _ = provider.destroy(&permitted(&seen.id)).await;
     }
     let _ = provider.end_engine().await;
 }

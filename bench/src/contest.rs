@@ -34,6 +34,7 @@ struct Contender<'a> {
     call: Call<'a>,
     bounds: Vec<Bound>,
     allowance: Option<Allowance>,
+    most: Option<Duration>,
     samples: Samples,
     absent: Option<String>,
 }
@@ -84,6 +85,18 @@ impl<'a> Contest<'a> {
         row
     }
 
+    /// Adds a row that may take so long, whatever others take.
+    pub(crate) fn row_within(
+        &mut self,
+        name: &str,
+        most: Duration,
+        call: impl FnMut() -> anyhow::Result<Duration> + 'a,
+    ) -> usize {
+        let row = self.row(name, &[], call);
+        self.contenders[row].most = Some(most);
+        row
+    }
+
     /// Adds a row that cannot be measured here, with the reason.
     pub(crate) fn absent(&mut self, name: &str, reason: String) -> usize {
         self.push(name, Vec::new(), Box::new(|| Ok(Duration::ZERO)), Some(reason))
@@ -97,8 +110,8 @@ impl<'a> Contest<'a> {
         absent: Option<String>,
     ) -> usize {
         let samples = Samples::default();
-        let (name, allowance) = (name.to_owned(), None);
-        self.contenders.push(Contender { name, call, bounds, allowance, samples, absent });
+        let (name, allowance, most) = (name.to_owned(), None, None);
+        self.contenders.push(Contender { name, call, bounds, allowance, most, samples, absent });
         self.contenders.len() - 1
     }
 
@@ -154,8 +167,14 @@ impl<'a> Contest<'a> {
             let (above, most) = (milliseconds(above), milliseconds(allowance.most));
             format!("{above} above {}, wanted at most {most}: {word}", peer.name)
         };
+        let within = |most: &Duration| {
+            let word = if contender.samples.median() <= *most { "kept" } else { "MISSED" };
+            format!("wanted at most {}: {word}", milliseconds(*most))
+        };
         let allowed = contender.allowance.iter().map(allow);
-        contender.bounds.iter().map(judge).chain(allowed).collect::<Vec<_>>().join("; ")
+        let within = contender.most.iter().map(within);
+        let all = contender.bounds.iter().map(judge).chain(allowed).chain(within);
+        all.collect::<Vec<_>>().join("; ")
     }
 }
 

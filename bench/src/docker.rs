@@ -50,6 +50,24 @@ impl Docker {
         run
     }
 
+    /// Starts a container that does nothing, and answers with its id. It goes with the daemon.
+    pub(crate) fn start_idle(&self) -> anyhow::Result<String> {
+        let mut run = self.client();
+        // As process 1 it would not hear that it is to end, and the daemon would wait for it.
+        run.args(["run", "--detach", "--network", "none", "--stop-signal", "KILL", "bench"]);
+        let done = run.args(["/bin/busybox", "sleep", "86400"]).output()?;
+        let words = String::from_utf8_lossy(&done.stderr);
+        ensure!(done.status.success(), "could not start a container: {}", words.trim());
+        Ok(String::from_utf8_lossy(&done.stdout).trim().to_owned())
+    }
+
+    /// `docker exec` of `true` in a container that runs.
+    pub(crate) fn exec_true(&self, container: &str) -> Command {
+        let mut exec = self.client();
+        exec.args(["exec", container, "/bin/true"]);
+        exec
+    }
+
     fn client(&self) -> Command {
         let mut client = command("/usr/bin/docker");
         client.env("DOCKER_HOST", format!("unix://{}", self.path("sock")));

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
-use domain::{Lifetime, SandboxSpec};
+use domain::{Lease, Lifetime, SandboxId, SandboxSpec, Timestamp};
 use guest_proto::GuestClient;
 use guest_proto::client::{Event, StartOptions};
+use policy::{Action, Caller, Permitted, Rules};
 use provider::{Provider, guest};
 use provider_native::{NativeProvider, random_id};
 use sys_linux::command::command;
@@ -17,7 +18,7 @@ use crate::home::BenchHome;
 use crate::{bubblewrap, output, time};
 
 /// How many sandboxes an engine keeps ready for the rows that take prepared ones.
-const PREPARED: u32 = 2;
+pub(crate) const PREPARED: u32 = 2;
 
 /// A sandbox and `true` in it, beside bubblewrap and Docker.
 pub(crate) fn sandbox_and_true(settings: &Settings) {
@@ -51,8 +52,8 @@ pub(crate) fn sandbox_and_true(settings: &Settings) {
 pub(crate) fn exec(settings: &Settings) {
     let opened = Running::start(settings, 0).and_then(|engine| {
         let id = random_id()?;
-        engine.home.runtime.block_on(engine.provider.create(&id, &spec()))?;
-        Ok((guest(Arc::new(engine.provider.clone()), id), engine))
+        engine.home.runtime.block_on(engine.create(&id))?;
+        Ok((engine.guest(&id)?, engine))
     });
     let mut contest = Contest::new("`true` in a sandbox that runs");
     let bare = contest.row("bare fork and exec", &[], || time(&mut command("true")));
@@ -93,6 +94,23 @@ impl Running {
         Ok(Self { provider, home, prepared })
     }
 
+    /// Makes a sandbox with the defaults, gone with the benchmark.
+    pub(crate) async fn create(&self, id: &SandboxId) -> anyhow::Result<()> {
+        let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() };
+        let create = Action::Create { spec: &spec, existing: 0 };
+        let spec = Rules::default().decide(&Caller::local(), create, spec.clone())?;
+        Ok(self.provider.create(id, &spec, "").await?)
+    }
+
+    pub(crate) async fn destroy(&self, id: &SandboxId) -> anyhow::Result<()> {
+        Ok(self.provider.destroy(&own(id)?).await?)
+    }
+
+    /// A client of a sandbox's guest.
+    pub(crate) fn guest(&self, id: &SandboxId) -> anyhow::Result<GuestClient> {
+        Ok(guest(Arc::new(self.provider.clone()), own(id)?))
+    }
+
     /// One sandbox with `true` in it, from the wish to the end.
     pub(crate) fn lifetime(&self, end: End) -> anyhow::Result<Duration> {
         // The engine prepares the next one in the pause; a slow machine is given the rest.
@@ -100,10 +118,10 @@ impl Running {
         self.home.runtime.block_on(async {
             let id = random_id()?;
             let begin = Instant::now();
-            self.provider.create(&id, &spec()).await?;
-            let ran = run_true(&guest(Arc::new(self.provider.clone()), id.clone())).await;
+            self.create(&id).await?;
+            let ran = run_true(&self.guest(&id)?).await;
             let until_true = begin.elapsed();
-            self.provider.destroy(&id).await?;
+            self.destroy(&id).await?;
             let until_destroyed = begin.elapsed();
             ran?;
             Ok(if end == End::True { until_true } else { until_destroyed })
@@ -111,9 +129,10 @@ impl Running {
     }
 }
 
-/// The defaults, gone with the benchmark.
-pub(crate) fn spec() -> SandboxSpec {
-    SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() }
+/// A sandbox of ours that may be used.
+fn own(id: &SandboxId) -> anyhow::Result<Permitted<SandboxId>> {
+    let lease = Lease::new(id.clone(), SandboxSpec::default(), Timestamp(0));
+    Ok(Rules::default().decide(&Caller::local(), Action::Manage(&lease), id.clone())?)
 }
 
 async fn run_true(guest: &GuestClient) -> anyhow::Result<()> {

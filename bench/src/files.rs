@@ -1,15 +1,13 @@
 //! What files take through the guest: large ones, folders of many, and events.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use bytes::Bytes;
-use domain::{Lifetime, SandboxId, SandboxSpec};
+use domain::SandboxId;
 use futures::stream;
 use guest_proto::GuestClient;
 use guest_proto::client::{BoxError, Change, Event, StartOptions, WatchOptions};
-use provider::{Provider, guest};
 use provider_native::random_id;
 
 use crate::contest::{Bound, Contest, Settings};
@@ -54,9 +52,8 @@ impl Sandbox {
     fn new(settings: &Settings) -> anyhow::Result<Self> {
         let engine = Running::start(settings, 0)?;
         let id = random_id()?;
-        let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() };
-        engine.home.runtime.block_on(engine.provider.create(&id, &spec))?;
-        let guest = guest(Arc::new(engine.provider.clone()), id.clone());
+        engine.home.runtime.block_on(engine.create(&id))?;
+        let guest = engine.guest(&id)?;
         Ok(Self { guest, id, engine })
     }
 
@@ -162,7 +159,7 @@ impl Sandbox {
 impl Drop for Sandbox {
     fn drop(&mut self) {
         // The engine ends it with its caller at the latest.
-        let _ = self.engine.home.runtime.block_on(self.engine.provider.destroy(&self.id));
+        let _ = self.engine.home.runtime.block_on(self.engine.destroy(&self.id));
     }
 }
 

@@ -14,6 +14,7 @@
 mod budget;
 mod command_line;
 mod contest;
+mod daemon;
 mod docker;
 mod engine;
 mod files;
@@ -51,6 +52,7 @@ fn run() -> anyhow::Result<()> {
     engine::sandbox_and_true(&settings);
     command_line::whole_run(&settings)?;
     engine::exec(&settings);
+    daemon::print(&settings);
     terminal::key_to_echo(&settings);
     command_line::a_gigabyte(&settings)?;
     files::print(&settings);

@@ -6,18 +6,16 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{bail, ensure};
 use guest_proto::client::{self, Event, StartOptions, TerminalInput, TerminalSize};
-use provider::{Provider, guest};
 use provider_native::random_id;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use sys_linux::command::command;
 
 use crate::contest::{Allowance, Contest, Settings};
-use crate::engine::{Running, spec};
+use crate::engine::Running;
 use crate::home::BenchHome;
 
 /// Gives every byte back, and says when it begins.
@@ -113,8 +111,8 @@ impl Far {
         let engine = Running::start(settings, 0)?;
         let (input, running) = engine.home.runtime.block_on(async {
             let id = random_id()?;
-            engine.provider.create(&id, &spec()).await?;
-            let guest = guest(Arc::new(engine.provider.clone()), id);
+            engine.create(&id).await?;
+            let guest = engine.guest(&id)?;
             let mut running = guest
                 .start(StartOptions {
                     cmd: "sh".into(),

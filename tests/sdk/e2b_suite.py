@@ -1,57 +1,17 @@
-"""What users of E2B do, through its official SDK, against our guest.
+"""What users of E2B do, through its official SDK, against our daemon.
 
-usage: e2b_suite.py PID    (PID: process 1 of a sandbox)
-
-In its debug mode the SDK speaks with an agent on port 49983 of this machine. So this program
-goes into a network namespace of its own, and carries connections to that port into the
-sandbox, as the gateway will. Run it with the SDK's interpreter, as root.
+Reads E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY as the SDK does; both addresses are the
+daemon's own, which finds the sandbox by headers. Run it with the SDK's interpreter.
 """
 
 import asyncio
-import ctypes
 import http.client
 import json
 import os
-import socket
-import subprocess
-import sys
-import threading
 import time
+from urllib.parse import urlsplit
 
-NEW_NETWORK = 0x40000000
-LIBC = ctypes.CDLL(None, use_errno=True)
-
-
-def own_network():
-    if LIBC.unshare(NEW_NETWORK) != 0:
-        sys.exit("no network namespace can be made")
-    subprocess.run(["ip", "link", "set", "lo", "up"], check=True)
-
-
-def carry(pid):
-    """Serves port 49983 here from inside the sandbox's namespace: a thread may be elsewhere."""
-    server = socket.create_server(("127.0.0.1", 49983))
-
-    def serve():
-        if LIBC.setns(os.open(f"/proc/{pid}/ns/net", os.O_RDONLY), NEW_NETWORK) != 0:
-            os._exit(3)
-        while True:
-            near, _ = server.accept()
-            far = socket.socket(socket.AF_UNIX)
-            far.connect("\0soma-guest")
-            for source, target in ((near, far), (far, near)):
-                threading.Thread(target=pump, args=(source, target), daemon=True).start()
-
-    threading.Thread(target=serve, daemon=True).start()
-
-
-def pump(source, target):
-    try:
-        while data := source.recv(1 << 16):
-            target.sendall(data)
-        target.shutdown(socket.SHUT_WR)
-    except OSError:
-        pass
+DAEMON = urlsplit(os.environ["E2B_API_URL"]).netloc
 
 
 def commands(sandbox):
@@ -229,6 +189,7 @@ async def streamed():
         if (event.name, event.type) == ("nested/new.txt", Kind.WRITE):
             break
     await handle.stop()
+    await sandbox.kill()
 
 
 def transfers(sandbox):
@@ -246,69 +207,117 @@ def transfers(sandbox):
 
 def request(method, url, body=None, headers=None):
     """What somebody does who has an address and no SDK."""
-    connection = http.client.HTTPConnection("127.0.0.1", 49983, timeout=20)
-    connection.request(method, url.split("49983", 1)[1], body, headers or {})
+    connection = http.client.HTTPConnection(DAEMON, timeout=20)
+    parts = urlsplit(url)
+    connection.request(method, f"{parts.path}?{parts.query}", body, headers or {})
     answer = connection.getresponse()
     return answer.status, answer.read()
 
 
 def secured(sandbox):
-    """The last part: from here on the guest wants its token."""
-    from e2b import AuthenticationException, Sandbox
+    """Only the token, or what it signed, opens a sandbox."""
     from e2b.sandbox.signature import get_signature
 
-    token = "a-token-of-the-suite"
-    told = json.dumps({"accessToken": token})
-    assert request("POST", "http://localhost:49983/init", told)[0] == 204
-    for call in (
-        lambda: sandbox.files.list("/"),
-        lambda: sandbox.files.read("described"),
-        lambda: sandbox.files.write("described", "changed"),
-        lambda: sandbox.commands.run("true"),
-    ):
-        try:
-            call()
-            raise AssertionError("the guest asked for no token")
-        except AuthenticationException:
-            pass
-    owner = Sandbox(
-        sandbox_id=sandbox.sandbox_id,
-        envd_version=sandbox._envd_version,
-        envd_access_token=token,
-        sandbox_domain=None,
-        connection_config=type(sandbox.connection_config)(
-            extra_sandbox_headers={"X-Access-Token": token}
-        ),
-    )
-    assert owner.commands.run("echo hi").stdout == "hi\n"
-    assert owner.files.read("described") == "text"
-    assert request("GET", owner.download_url("described")) == (200, b"text")
-    assert request("GET", owner.download_url("described", user="user"))[1] == b"text"
-    soon = owner.download_url("described", use_signature_expiration=60)
+    token = sandbox._envd_access_token
+    assert token
+    address = {"E2b-Sandbox-Id": sandbox.sandbox_id, "E2b-Sandbox-Port": "49983"}
+    files = f"http://{DAEMON}/files?path=described"
+    sandbox.files.write("described", "text")
+    assert request("GET", files, headers=address)[0] == 401
+    assert request("GET", files, headers={**address, "X-Access-Token": "wrong"})[0] == 401
+    assert request("GET", files, headers={**address, "X-Access-Token": token}) == (200, b"text")
+    assert request("POST", f"http://{DAEMON}/init", "{}", {**address, "X-Access-Token": token})[0] == 404
+    assert request("GET", f"http://{DAEMON}/health", headers=address)[0] == 204
+    # A signed address has no sandbox in it; the signature tells which one it is.
+    assert request("GET", sandbox.download_url("described")) == (200, b"text")
+    assert request("GET", sandbox.download_url("described", user="user"))[1] == b"text"
+    soon = sandbox.download_url("described", use_signature_expiration=60)
     assert request("GET", soon) == (200, b"text")
     past = get_signature("described", "read", None, token, -60)
-    url = owner._file_url("described", None, past["signature"], past["expiration"])
+    url = sandbox._file_url("described", None, past["signature"], past["expiration"])
     status, body = request("GET", url)
     assert (status, json.loads(body)["message"]) == (401, "signature is already expired"), body
     octets = {"content-type": "application/octet-stream"}
-    upload = owner.upload_url("up load.txt", use_signature_expiration=60)
+    upload = sandbox.upload_url("up load.txt", use_signature_expiration=60)
     assert request("POST", upload, b"new", octets)[0] == 200
-    assert owner.files.read("up load.txt") == "new"
-    status, body = request("POST", upload.replace("up%20load", "other"), b"new", octets)
+    assert sandbox.files.read("up load.txt") == "new"
+    status, body = request("POST", upload.replace("up%20load", "other"), b"new", {**octets, **address})
     assert (status, json.loads(body)["message"]) == (401, "invalid signature"), body
-    assert request("GET", "http://localhost:49983/files?path=described")[0] == 401
+    assert request("GET", files)[0] == 401
+
+
+def lives(sandbox):
+    """Made, found, connected to, given time, killed."""
+    from e2b import AuthenticationException, NotFoundException, Sandbox, SandboxQuery
+
+    info = sandbox.get_info()
+    assert (info.sandbox_id, info.metadata) == (sandbox.sandbox_id, {"a b": "c&d"}), info
+    assert sandbox.is_running()
+    listed = Sandbox.list(query=SandboxQuery(metadata={"a b": "c&d"})).next_items()
+    assert [one.sandbox_id for one in listed] == [sandbox.sandbox_id], listed
+    assert not Sandbox.list(query=SandboxQuery(metadata={"a b": "other"})).next_items()
+    again = Sandbox.connect(sandbox.sandbox_id)
+    assert again.commands.run("echo $COLOUR").stdout == "green\n"
+    sandbox.set_timeout(500)
+    left = (sandbox.get_info().end_at - sandbox.get_info().started_at).total_seconds()
+    assert 480 < left < 600, left
+    pages = Sandbox.list(limit=1)
+    seen = []
+    while pages.has_next:
+        seen += [one.sandbox_id for one in pages.next_items()]
+    assert sandbox.sandbox_id in seen and len(seen) == len(set(seen)), seen
+    metrics = sandbox.get_metrics()
+    assert metrics and metrics[0].mem_total > 0, metrics
+
+    short = Sandbox.create(timeout=2)
+    deadline = time.time() + 20
+    while short.is_running():
+        assert time.time() < deadline, "it outlives its time"
+        time.sleep(0.1)
+    for call in (short.get_info, lambda: Sandbox.connect(short.sandbox_id)):
+        try:
+            call()
+            raise AssertionError("a sandbox whose time is over is there")
+        except NotFoundException:
+            pass
+    assert not short.kill()
+    try:
+        Sandbox.create(api_key="e2b_" + "0" * 40)
+        raise AssertionError("a wrong key opened the door")
+    except AuthenticationException:
+        pass
+
+
+def first_generation():
+    """What SDKs before 2.51 send."""
+    key = {"X-API-KEY": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
+    wish = json.dumps({"templateID": "base", "timeout": 60, "secure": False})
+    status, body = request("POST", f"http://{DAEMON}/sandboxes", wish, key)
+    made = json.loads(body)
+    assert status == 201 and made["sandboxID"] and not made["envdAccessToken"], body
+    identity = made["sandboxID"]
+    # Without a token the id is all that it takes, as it was with E2B.
+    address = {"E2b-Sandbox-Id": identity, "E2b-Sandbox-Port": "49983"}
+    assert request("GET", f"http://{DAEMON}/metrics", headers=address)[0] == 200
+    status, body = request("POST", f"http://{DAEMON}/sandboxes/{identity}/connect", '{"timeout": 60}', key)
+    assert status == 200, body
+    status, body = request("GET", f"http://{DAEMON}/sandboxes", headers=key)
+    assert identity in [one["sandboxID"] for one in json.loads(body)], body
+    assert request("DELETE", f"http://{DAEMON}/sandboxes/{identity}", headers=key)[0] == 204
+    assert request("DELETE", f"http://{DAEMON}/sandboxes/{identity}", headers=key)[0] == 404
+    assert request("GET", f"http://{DAEMON}/metrics", headers=address)[0] == 502
 
 
 def main():
-    own_network()
-    carry(int(sys.argv[1]))
-    os.environ.update(E2B_DEBUG="true", E2B_API_KEY="e2b_" + "0" * 40)
     from e2b import Sandbox
 
-    sandbox = Sandbox.create()
-    for part in (commands, background, terminals, files, watching, transfers, secured):
+    sandbox = Sandbox.create(metadata={"a b": "c&d"}, envs={"COLOUR": "green"})
+    for part in (commands, background, terminals, files, watching, transfers, secured, lives):
         part(sandbox)
         print(part.__name__, "held")
+    assert sandbox.kill() and not sandbox.kill()
+    first_generation()
+    print("first generation held")
 
 
 main()

@@ -4,13 +4,27 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
+use crate::config::ConfigArguments;
+use crate::cp::CpArguments;
 use crate::doctor::DoctorArguments;
 use crate::engine::EngineArguments;
+use crate::exec::ExecArguments;
 use crate::failure::Failure;
+use crate::logs::LogsArguments;
+use crate::new::NewArguments;
+use crate::pages::{CompletionsArguments, ManArguments};
+use crate::ps::PsArguments;
+use crate::rm::RmArguments;
 use crate::run::RunArguments;
+use crate::serve::ServeArguments;
 use crate::shell::ShellArguments;
+use crate::stats::StatsArguments;
+use crate::timeout::TimeoutArguments;
+
+/// Where root's Soma is unless somebody says otherwise.
+pub(crate) const HOME_OF_ROOT: &str = "/var/lib/soma";
 
 /// What was typed.
 pub(crate) enum Parsed {
@@ -35,12 +49,42 @@ struct Arguments {
 pub(crate) enum Command {
     /// Run code or a program in a fresh sandbox that is gone afterwards.
     Run(Box<RunArguments>),
-    /// Open a shell on this terminal in a fresh sandbox that is gone afterwards.
+    /// Open a shell on this terminal in a fresh sandbox that is gone afterwards, or in one that is
+    /// there.
     Shell(Box<ShellArguments>),
+    /// Make a sandbox that is kept, and write its id.
+    New(Box<NewArguments>),
+    /// List sandboxes.
+    Ps(PsArguments),
+    /// Run a command in a sandbox that is there.
+    Exec(ExecArguments),
+    /// Copy files and folders into a sandbox or out of it.
+    Cp(CpArguments),
+    /// Remove sandboxes with all that is in them.
+    Rm(RmArguments),
+    /// Show what sandboxes use.
+    Stats(StatsArguments),
+    /// Show what happened to a sandbox, or what a process in it wrote.
+    Logs(LogsArguments),
+    /// Set how long a sandbox has from now on.
+    Timeout(TimeoutArguments),
     /// Say what this host can and cannot do for sandboxes, and how to change it.
     Doctor(DoctorArguments),
+    /// Run the daemon that owns the sandboxes of this machine.
+    Serve(Box<ServeArguments>),
+    /// Show the daemon's settings, and where each comes from.
+    Config(ConfigArguments),
     /// Serve sandboxes on this host; `run` starts one by itself.
     Engine(EngineArguments),
+    /// Write what a shell needs to complete these commands.
+    Completions(CompletionsArguments),
+    /// Write the manual pages.
+    Man(ManArguments),
+}
+
+/// The one definition of all that can be typed.
+pub(crate) fn definition() -> clap::Command {
+    Arguments::command()
 }
 
 /// Reads what was typed.
@@ -50,6 +94,9 @@ pub(crate) fn parse(typed: impl IntoIterator<Item = OsString>) -> Result<Parsed,
         Err(error) if !error.use_stderr() => return Ok(Parsed::Words(error.to_string())),
         Err(error) => return Err(in_one_line(&error)),
     };
+    if matches!(arguments.command, Command::Completions(_) | Command::Man(_)) {
+        return Ok(Parsed::Command { home: PathBuf::new(), command: arguments.command });
+    }
     let home = match arguments.home {
         // The engine starts in another folder, where the same words mean another place.
         Some(home) => std::path::absolute(&home).map_err(|error| {
@@ -60,9 +107,10 @@ pub(crate) fn parse(typed: impl IntoIterator<Item = OsString>) -> Result<Parsed,
     Ok(Parsed::Command { home, command: arguments.command })
 }
 
-fn default_home() -> Result<PathBuf, Failure> {
+/// Where Soma is for whoever this is, unless they say otherwise.
+pub(crate) fn default_home() -> Result<PathBuf, Failure> {
     if rustix::process::geteuid().is_root() {
-        return Ok(PathBuf::from("/var/lib/soma"));
+        return Ok(PathBuf::from(HOME_OF_ROOT));
     }
     match std::env::var_os("HOME").filter(|home| !home.is_empty()) {
         Some(home) => Ok(PathBuf::from(home).join(".soma")),

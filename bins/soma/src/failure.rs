@@ -3,8 +3,12 @@
 use std::error::Error;
 use std::fmt;
 
+use client::ClientError;
+use guest_proto::GuestError;
 use provider::ProviderError;
 
+/// It was refused: no such sandbox, a name that is taken.
+pub(crate) const FAILED: u8 = 1;
 /// What was typed makes no sense.
 pub(crate) const USAGE: u8 = 2;
 /// Soma itself failed, as opposed to what it ran.
@@ -34,9 +38,35 @@ impl Failure {
         Self::new(SOMA_FAILED, chain(error))
     }
 
+    /// The same for a command that runs nothing, whose 1 is therefore free.
+    pub(crate) fn into_refusal(mut self) -> Self {
+        if self.code == SOMA_FAILED {
+            self.code = FAILED;
+        }
+        self
+    }
+
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+}
+
+/// A refusal of the daemon's for a command that runs nothing, whose 1 is therefore free.
+pub(crate) fn refused(error: ClientError) -> Failure {
+    let is_refusal = error.status().is_some_and(|status| status.is_client_error());
+    let mut failure = Failure::from(error);
+    if is_refusal && failure.code != USAGE {
+        failure.code = FAILED;
+    }
+    failure
+}
+
+/// A refusal of a guest's for such a command.
+pub(crate) fn refused_inside(error: &GuestError) -> Failure {
+    match error {
+        GuestError::Unavailable { .. } => Failure::own(error),
+        error => Failure::new(FAILED, error.to_string()),
     }
 }
 
@@ -44,9 +74,6 @@ impl From<ProviderError> for Failure {
     fn from(error: ProviderError) -> Self {
         match error {
             ProviderError::Invalid { .. } => Self::usage(chain(&error)),
-            ProviderError::Unenforced { .. } => {
-                Self::own(&error).hint("to run it without those limits, say --allow-unenforced")
-            }
             error => Self::own(&error),
         }
     }

@@ -4,14 +4,26 @@
 //! command has a file of its own; only `output.rs` writes to the terminal.
 
 mod arguments;
+mod config;
+mod cp;
+mod daemon;
 mod doctor;
 mod engine;
+mod exec;
 mod failure;
-mod native;
+mod logs;
+mod moment;
+mod new;
 mod output;
+mod pages;
+mod ps;
+mod rm;
 mod run;
+mod serve;
 mod session;
 mod shell;
+mod stats;
+mod timeout;
 
 use std::process::ExitCode;
 
@@ -35,7 +47,19 @@ fn dispatch() -> Result<u8, Failure> {
         Parsed::Command { home, command } => match command {
             Command::Run(arguments) => run::run(&home, *arguments),
             Command::Shell(arguments) => shell::run(&home, *arguments),
+            Command::New(arguments) => new::run(&home, *arguments),
+            Command::Ps(arguments) => ps::run(&home, arguments),
+            Command::Exec(arguments) => exec::run(&home, arguments),
+            Command::Cp(arguments) => cp::run(&home, &arguments),
+            Command::Rm(arguments) => rm::run(&home, &arguments),
+            Command::Stats(arguments) => stats::run(&home, &arguments),
+            Command::Logs(arguments) => logs::run(&home, &arguments),
+            Command::Timeout(arguments) => timeout::run(&home, &arguments),
+            Command::Completions(arguments) => pages::completions(&arguments),
+            Command::Man(arguments) => pages::man(&arguments),
             Command::Doctor(arguments) => doctor::run(&home, &arguments),
+            Command::Serve(arguments) => serve::run(&home, &arguments),
+            Command::Config(arguments) => config::run(&home, &arguments),
             Command::Engine(arguments) => engine::run(&home, &arguments),
         },
     }

@@ -4,6 +4,8 @@
 //! passed on as it is, through a [`Console`].
 
 mod console;
+pub(crate) mod progress;
+pub(crate) mod table;
 
 pub(crate) use console::{Broken, Console, Stream};
 
@@ -26,6 +28,22 @@ pub(crate) fn words(words: &str) -> Result<u8, Failure> {
     console::write_all(rustix::stdio::stdout(), words.as_bytes())
         .map(|()| 0)
         .map_err(|error| Failure::from(Broken::from(error)))
+}
+
+/// Writes bytes of a sandbox's as they are.
+pub(crate) fn bytes(stream: Stream, bytes: &[u8]) -> Result<(), Failure> {
+    let written = match stream {
+        Stream::Stdout => console::write_all(rustix::stdio::stdout(), bytes),
+        Stream::Stderr => console::write_all(rustix::stdio::stderr(), bytes),
+    };
+    written.map_err(|error| Failure::from(Broken::from(error)))
+}
+
+/// Writes one JSON document.
+pub(crate) fn json(document: &impl serde::Serialize) -> Result<u8, Failure> {
+    let mut text = serde_json::to_string_pretty(document).map_err(|error| Failure::own(&error))?;
+    text.push('\n');
+    words(&text)
 }
 
 /// Says something beside the data, such as a question.

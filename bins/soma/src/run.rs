@@ -8,15 +8,16 @@
 //! 3. [`follow`]: output, input and Ctrl-C while the command runs.
 
 mod arguments;
-mod follow;
-mod input;
+pub(crate) mod follow;
+pub(crate) mod input;
 #[cfg(test)]
 mod tests;
 
 use std::path::Path;
 
+use crate::daemon;
 use crate::failure::Failure;
-use crate::session;
+use crate::session::{self, Fresh};
 pub(crate) use arguments::RunArguments;
 use follow::follow;
 use input::Input;
@@ -26,5 +27,7 @@ pub(crate) fn run(home: &Path, arguments: RunArguments) -> Result<u8, Failure> {
     let mut plan = arguments.plan()?;
     let input = Input::standard();
     plan.start.stdin = input.is_open();
-    session::run(home, plan, async |live| Ok(follow(live, input).await))
+    daemon::ask(home, async |client| {
+        session::run(Fresh::new(client), plan, async |live| Ok(follow(live, input).await)).await
+    })
 }

@@ -10,51 +10,52 @@
 //!    [`input`] and [`passing`] have what they share;
 //! 4. [`ending`]: how it ended becomes an exit code and perhaps a message.
 //!
-//! The sandbox is bound to this process ([`Lifetime::WithCaller`](domain::Lifetime)), so that
-//! it is also gone when this process is killed.
+//! A sandbox that is made for it is bound to this process, so that it is also gone when this
+//! process is killed. A sandbox that was there before stays ([`ground`]).
 
 mod ending;
+mod ground;
 pub(crate) mod input;
 mod interrupts;
 mod options;
 mod passing;
 mod plan;
 
+use std::cell::{Cell, OnceCell};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use domain::SandboxId;
 use guest_proto::client::{Ended, Event, Running};
 use guest_proto::{GuestClient, GuestError};
-use provider::{Condition, Observed, Provider};
 
 use crate::failure::{Failure, SOMA_FAILED};
-use crate::native;
 use crate::output::{Broken, Console};
+pub(crate) use ground::{Entered, Existing, Fresh, Ground, Seen, wish};
 pub(crate) use interrupts::{Interrupt, Interrupts};
-pub(crate) use options::{SandboxOptions, utf8};
+pub(crate) use options::{LimitOptions, SandboxOptions, environment, utf8};
 pub(crate) use passing::pass_output;
 pub(crate) use plan::Plan;
 
-/// How long the destruction of a sandbox is waited for. Its engine goes on with it when this
+/// How long the destruction of a sandbox is waited for. The daemon goes on with it when this
 /// process is gone.
 const DESTRUCTION: Duration = Duration::from_secs(20);
 
-/// How long a provider may take to say what became of a sandbox.
+/// How long the daemon may take to say what became of a sandbox.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// One sandbox for one command.
 pub(crate) struct Session {
-    pub(crate) provider: Arc<dyn Provider>,
-    pub(crate) id: SandboxId,
-    pub(crate) plan: Plan,
+    ground: Box<dyn Ground>,
+    plan: Plan,
+    /// The sandbox, once it can be used.
+    entered: OnceCell<Entered>,
+    /// The command, while it may run.
+    pid: Cell<Option<u32>>,
 }
 
 /// A command that runs, for whoever attends to it.
 pub(crate) struct Live<'a> {
-    pub(crate) id: &'a SandboxId,
+    pub(crate) id: &'a str,
     pub(crate) guest: &'a GuestClient,
     pub(crate) pid: u32,
     pub(crate) running: Running,
@@ -87,34 +88,27 @@ impl From<Broken> for Outcome {
     }
 }
 
-/// Carries a plan out in a sandbox of this home, with the standard outputs of this program, and
-/// returns the exit code. `attend` looks after the command from its start to its end.
-pub(crate) fn run(
-    home: &Path,
+/// Carries a plan out on this ground, with the standard outputs of this program, and returns the
+/// exit code. `attend` looks after the command from its start to its end.
+pub(crate) async fn run(
+    ground: impl Ground + 'static,
     plan: Plan,
     attend: impl AsyncFnOnce(Live<'_>) -> Result<Outcome, Failure>,
 ) -> Result<u8, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| Failure::own(&error))?;
-    let outcome = runtime.block_on(async {
-        let provider = native::open(home)?;
-        let interrupts = Interrupts::listen().map_err(|error| Failure::own(&error))?;
-        let own =
-            |descriptor: std::io::Result<OwnedFd>| descriptor.map_err(|error| Failure::own(&error));
-        let stdout = own(std::io::stdout().as_fd().try_clone_to_owned())?;
-        let stderr = own(std::io::stderr().as_fd().try_clone_to_owned())?;
-        let console = Console::new(stdout, stderr).map_err(|error| Failure::own(&error))?;
-        let session = Session { provider, id: native::random_id()?, plan };
-        session.run(console, interrupts, attend).await
-    });
-    // Nothing is left that is worth waiting for.
-    runtime.shutdown_background();
-    outcome
+    let interrupts = Interrupts::listen().map_err(|error| Failure::own(&error))?;
+    let own =
+        |descriptor: std::io::Result<OwnedFd>| descriptor.map_err(|error| Failure::own(&error));
+    let stdout = own(std::io::stdout().as_fd().try_clone_to_owned())?;
+    let stderr = own(std::io::stderr().as_fd().try_clone_to_owned())?;
+    let console = Console::new(stdout, stderr).map_err(|error| Failure::own(&error))?;
+    Session::new(Box::new(ground), plan).run(console, interrupts, attend).await
 }
 
 impl Session {
+    pub(crate) fn new(ground: Box<dyn Ground>, plan: Plan) -> Self {
+        Self { ground, plan, entered: OnceCell::new(), pid: Cell::new(None) }
+    }
+
     /// Makes the sandbox, runs the command, destroys the sandbox, and returns the exit code.
     pub(crate) async fn run(
         &self,
@@ -124,10 +118,13 @@ impl Session {
     ) -> Result<u8, Failure> {
         // When this fails there is no sandbox, or it goes with this program.
         let judged = match self.live(&console, &mut interrupts, attend).await? {
-            Outcome::Ended(ended) => ending::of_command(&ended, &self.plan),
+            Outcome::Ended(ended) => {
+                self.pid.set(None);
+                ending::of_command(&ended, &self.plan)
+            }
             Outcome::Interrupted(interrupt) => {
                 // Whoever pressed the keys does not wait for a slow reader of the output.
-                return self.destroy(&mut interrupts).await.map(|()| interrupt.code());
+                return self.leave(&mut interrupts).await.map(|()| interrupt.code());
             }
             Outcome::Broken(broken) => Err(broken.into()),
             Outcome::Guest(error) => {
@@ -139,7 +136,7 @@ impl Session {
                 Err(ending::of_guest(&error, &self.plan, seen))
             }
         };
-        let destroyed = self.destroy(&mut interrupts).await;
+        let destroyed = self.leave(&mut interrupts).await;
         let written = tokio::select! {
             written = console.finish() => written,
             interrupt = interrupts.next() => return Ok(interrupt.code()),
@@ -156,45 +153,49 @@ impl Session {
         interrupts: &mut Interrupts,
         attend: impl AsyncFnOnce(Live<'_>) -> Result<Outcome, Failure>,
     ) -> Result<Outcome, Failure> {
-        let guest = provider::guest(Arc::clone(&self.provider), self.id.clone());
         let begin = async {
-            self.provider.create(&self.id, &self.plan.spec).await?;
-            Ok::<_, Failure>(start(&guest, &self.plan).await)
+            let entered = self.ground.enter(&self.plan.spec).await?;
+            let entered = self.entered.get_or_init(|| entered);
+            Ok::<_, Failure>((entered, start(&entered.guest, &self.plan).await))
         };
-        let started = tokio::select! {
+        let (entered, started) = tokio::select! {
             biased;
             interrupt = interrupts.next() => return Ok(Outcome::Interrupted(interrupt)),
             started = begin => started?,
         };
         match started {
             Ok((pid, running)) => {
-                let guest = &guest;
-                attend(Live { id: &self.id, guest, pid, running, console, interrupts }).await
+                self.pid.set(Some(pid));
+                let Entered { id, guest } = entered;
+                attend(Live { id, guest, pid, running, console, interrupts }).await
             }
             Err(error) => Ok(Outcome::Guest(error)),
         }
     }
 
-    /// What became of the sandbox. Its guest may be gone a moment before the provider knows why.
-    async fn look(&self) -> Option<Observed> {
+    /// What became of the sandbox. Its guest may be gone a moment before the daemon knows why.
+    async fn look(&self) -> Option<Seen> {
+        let id = &self.entered.get()?.id;
         for _ in 0..20 {
-            let seen = self.provider.inspect(&self.id).await.ok()?;
-            if seen.condition != Condition::Running {
+            let seen = self.ground.look(id).await?;
+            if seen != Seen::Running {
                 return Some(seen);
             }
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
-        self.provider.inspect(&self.id).await.ok()
+        self.ground.look(id).await
     }
 
-    /// Destroys the sandbox. One more Ctrl-C leaves that to the engine.
-    async fn destroy(&self, interrupts: &mut Interrupts) -> Result<(), Failure> {
+    /// Leaves nothing behind. One more Ctrl-C leaves that to the daemon.
+    async fn leave(&self, interrupts: &mut Interrupts) -> Result<(), Failure> {
+        // What is being made goes when nobody waits for it any more.
+        let Some(entered) = self.entered.get() else { return Ok(()) };
         tokio::select! {
-            destroyed = self.provider.destroy(&self.id) => destroyed.map_err(Failure::from),
+            left = self.ground.leave(entered, self.pid.get()) => left,
             _ = interrupts.next() => Ok(()),
             () = tokio::time::sleep(DESTRUCTION) => Err(Failure::new(
                 SOMA_FAILED,
-                format!("the sandbox `{}` takes long to go; its engine goes on with it", self.id),
+                format!("sandbox `{}` takes long to go; the daemon goes on with it", entered.id),
             )),
         }
     }

@@ -1,4 +1,5 @@
-//! `soma shell`: a fresh sandbox with a shell on the caller's terminal, gone with the shell.
+//! `soma shell`: a fresh sandbox with a shell on the caller's terminal, gone with the shell; or a
+//! shell in a sandbox that is there, and stays.
 //!
 //! The story, one file per part:
 //!
@@ -17,19 +18,46 @@ mod terminal;
 
 use std::path::Path;
 
+use guest_proto::client::{StartOptions, TerminalSize};
+
+use crate::daemon;
 use crate::failure::Failure;
-use crate::session;
+use crate::output;
+use crate::session::{self, Existing, Fresh};
 pub(crate) use arguments::ShellArguments;
-use attend::attend;
+pub(crate) use attend::attend;
 
 /// Runs a shell and returns its exit code.
 pub(crate) fn run(home: &Path, arguments: ShellArguments) -> Result<u8, Failure> {
-    let stdin = rustix::stdio::stdin();
-    if !rustix::termios::isatty(stdin) {
+    let Some(size) = terminal_size() else {
         return Err(Failure::usage("a shell needs a terminal, and standard input is none")
             .hint("`soma run --lang bash -` takes commands from a file or a pipe"));
-    }
-    let size = terminal::size_of(stdin);
-    let plan = arguments.plan(size, |name| std::env::var(name).ok())?;
-    session::run(home, plan, async |live| attend(live, size).await)
+    };
+    let which = arguments.which()?;
+    let mut plan = arguments.plan(size, |name| std::env::var(name).ok())?;
+    daemon::ask(home, async |client| {
+        let attend = async |live: session::Live<'_>| {
+            if rustix::termios::isatty(rustix::stdio::stderr()) {
+                output::talk(&format!("sandbox {}; leave with exit or Ctrl-D\n", live.id));
+            }
+            attend(live, size).await
+        };
+        let Some(which) = which else {
+            return session::run(Fresh::new(client), plan, attend).await;
+        };
+        let (existing, sandbox) = Existing::find(client, &which).await?;
+        plan.be_in(&sandbox);
+        session::run(existing, plan, attend).await
+    })
+}
+
+/// The size of the terminal that standard input is, if it is one.
+pub(crate) fn terminal_size() -> Option<TerminalSize> {
+    let stdin = rustix::stdio::stdin();
+    rustix::termios::isatty(stdin).then(|| terminal::size_of(stdin))
+}
+
+/// Gives a program a terminal like the caller's.
+pub(crate) fn on_a_terminal(start: &mut StartOptions, size: TerminalSize) {
+    arguments::on_a_terminal(start, size, |name| std::env::var(name).ok());
 }

@@ -17,7 +17,7 @@ const COURTESY: Duration = Duration::from_secs(2);
 ///
 /// The first Ctrl-C is passed on to the command, which may tidy up; a second one, or its taking
 /// too long, ends it all.
-pub(super) async fn follow(live: Live<'_>, input: Input) -> Outcome {
+pub(crate) async fn follow(live: Live<'_>, input: Input) -> Outcome {
     let Live { guest, pid, mut running, console, interrupts, .. } = live;
     let ending = pass_output(&mut running, console, |_| ());
     let feeding = input.feed(guest, pid);

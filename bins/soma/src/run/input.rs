@@ -16,13 +16,13 @@ const PIECE: usize = 64 << 10;
 
 /// Where a command's input comes from.
 #[derive(Debug)]
-pub(super) struct Input {
+pub(crate) struct Input {
     source: Option<OwnedFd>,
 }
 
 impl Input {
     /// This program's own standard input.
-    pub(super) fn standard() -> Self {
+    pub(crate) fn standard() -> Self {
         let stdin = std::io::stdin();
         let source = if is_worth_reading(stdin.as_fd()) {
             stdin.as_fd().try_clone_to_owned().ok()
@@ -32,19 +32,24 @@ impl Input {
         Self { source }
     }
 
+    /// No input at all.
+    pub(crate) fn none() -> Self {
+        Self { source: None }
+    }
+
     /// Some other source; `None` is empty.
     #[cfg(test)]
-    pub(super) fn from(source: Option<OwnedFd>) -> Self {
+    pub(crate) fn from(source: Option<OwnedFd>) -> Self {
         Self { source }
     }
 
     /// Whether there may be something to read. A command whose input is empty gets none at all.
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.source.is_some()
     }
 
     /// Feeds a process until there is no more, or the process takes no more.
-    pub(super) async fn feed(self, guest: &GuestClient, pid: u32) {
+    pub(crate) async fn feed(self, guest: &GuestClient, pid: u32) {
         let Some(source) = self.source else { return };
         let (sender, mut pieces) = mpsc::channel(1);
         let take = move |piece: &[u8]| sender.blocking_send(piece.to_vec()).is_ok();

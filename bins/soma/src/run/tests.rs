@@ -6,8 +6,11 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use provider::Provider;
-use provider::fake::FakeBackend;
+use async_trait::async_trait;
+use domain::{Lease, SandboxId, SandboxSpec, Timestamp};
+use policy::{Action, Caller, Permitted, Rules};
+use provider::fake::{FakeBackend, FakeProvider};
+use provider::{Condition, Provider};
 use tokio::sync::mpsc;
 
 use super::follow::follow;
@@ -15,7 +18,49 @@ use super::input::Input;
 use crate::arguments::{Command, Parsed};
 use crate::failure::Failure;
 use crate::output::Console;
-use crate::session::{Interrupt, Interrupts, Plan, Session};
+use crate::session::{Entered, Ground, Interrupt, Interrupts, Plan, Seen, Session};
+
+/// A fresh sandbox of the provider in memory.
+struct InMemory {
+    provider: Arc<FakeProvider>,
+    id: SandboxId,
+}
+
+impl InMemory {
+    fn new(backend: &FakeBackend) -> Self {
+        let id = provider_native::random_id().unwrap();
+        Self { provider: Arc::new(backend.provider()), id }
+    }
+
+    fn own(&self) -> Permitted<SandboxId> {
+        let lease = Lease::new(self.id.clone(), SandboxSpec::default(), Timestamp(0));
+        let manage = Action::Manage(&lease);
+        Rules::default().decide(&Caller::local(), manage, self.id.clone()).unwrap()
+    }
+}
+
+#[async_trait]
+impl Ground for InMemory {
+    async fn enter(&self, spec: &SandboxSpec) -> Result<Entered, Failure> {
+        let create = Action::Create { spec, existing: 0 };
+        let spec = Rules::default().decide(&Caller::local(), create, spec.clone()).unwrap();
+        self.provider.create(&self.id, &spec, "").await.unwrap();
+        let guest = provider::guest(Arc::clone(&self.provider) as _, self.own());
+        Ok(Entered { id: self.id.to_string(), guest })
+    }
+
+    async fn look(&self, _id: &str) -> Option<Seen> {
+        match self.provider.inspect(&self.id).await.ok()?.condition {
+            Condition::Running => Some(Seen::Running),
+            Condition::Ended(why) => Some(Seen::Ended(why.to_string())),
+        }
+    }
+
+    async fn leave(&self, _entered: &Entered, _pid: Option<u32>) -> Result<(), Failure> {
+        self.provider.destroy(&self.own()).await.unwrap();
+        Ok(())
+    }
+}
 
 /// What is left when a run is over.
 struct Finished {
@@ -60,8 +105,7 @@ impl Attempt {
         let mut plan = plan(&self.typed)?;
         plan.start.stdin = self.input.is_some();
         let backend = FakeBackend::new();
-        let provider: Arc<dyn Provider> = Arc::new(backend.provider());
-        let session = Session { provider, id: crate::native::random_id()?, plan };
+        let session = Session::new(Box::new(InMemory::new(&backend)), plan);
         let console = Console::new(stdout, stderr).unwrap();
         let (sender, receiver) = mpsc::channel(4);
         let interrupting = async {
@@ -79,6 +123,8 @@ impl Attempt {
             outcome = running => outcome,
             () = interrupting => unreachable!(),
         };
+        // What was not made to the end goes with whoever asked for it.
+        drop(session);
         assert_eq!(backend.provider().list().await.unwrap(), [], "a sandbox is left");
         outcome
     }

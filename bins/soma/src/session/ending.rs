@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use guest_proto::GuestError;
 use guest_proto::client::Ended;
-use provider::{Condition, Observed};
 
+use super::Seen;
 use super::plan::Plan;
 use crate::failure::{Failure, SOMA_FAILED, USAGE};
 
@@ -25,9 +25,9 @@ pub(super) fn of_command(ended: &Ended, plan: &Plan) -> Result<u8, Failure> {
         // The kernel kills what needs more memory than the sandbox has, and leaves no word.
         Some(KILL) => {
             let memory = plan.spec.limits.memory;
-            Err(Failure::new(128 + 9, "the command was killed (signal 9)").hint(format!(
-                "if it needed more than {memory} of memory, give it more with --memory"
-            )))
+            let more = if plan.is_fresh { "give it more" } else { "make a sandbox with more" };
+            Err(Failure::new(128 + 9, "the command was killed (signal 9)")
+                .hint(format!("if it needed more than {memory} of memory, {more} with --memory")))
         }
         Some(signal) => Ok(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
         None => Ok(u8::try_from(ended.code & 0xff).unwrap_or(u8::MAX)),
@@ -58,7 +58,7 @@ fn not_started(number: i32, plan: &Plan) -> Failure {
 
 /// What a guest that did not do its part means for whoever typed it. `seen` is the sandbox as
 /// it was found afterwards.
-pub(super) fn of_guest(error: &GuestError, plan: &Plan, seen: Option<Observed>) -> Failure {
+pub(super) fn of_guest(error: &GuestError, plan: &Plan, seen: Option<Seen>) -> Failure {
     match error {
         GuestError::UnknownUser { .. } => {
             let user = plan.start.user.as_deref().unwrap_or_default();
@@ -72,9 +72,10 @@ pub(super) fn of_guest(error: &GuestError, plan: &Plan, seen: Option<Observed>) 
         }
         GuestError::InvalidArgument { message } => Failure::new(USAGE, message.clone()),
         GuestError::DeadlineExceeded { .. } => timed_out(plan),
-        GuestError::Unavailable { .. } => match seen.map(|seen| seen.condition) {
-            Some(Condition::Ended(domain::Ending::TimedOut)) => timed_out(plan),
-            Some(Condition::Ended(why)) => {
+        GuestError::Unavailable { .. } => match seen {
+            Some(Seen::TimedOut) if plan.is_fresh => timed_out(plan),
+            Some(Seen::TimedOut) => sandbox_timed_out(),
+            Some(Seen::Ended(why)) => {
                 Failure::new(SOMA_FAILED, format!("the sandbox ended before its command: {why}"))
             }
             _ => Failure::own(error_of(error)),
@@ -88,12 +89,14 @@ fn error_of(error: &GuestError) -> &(dyn std::error::Error + 'static) {
 }
 
 fn timed_out(plan: &Plan) -> Failure {
-    let Some(time) = plan.start.timeout else {
-        return Failure::new(TIMED_OUT, "the sandbox was ended: its time was over");
-    };
+    let Some(time) = plan.start.timeout else { return sandbox_timed_out() };
     let words = format!("the command was ended: it took longer than {}", spell(time));
     Failure::new(TIMED_OUT, words)
         .hint(format!("give it more with --timeout, such as --timeout {}", typed(time * 2)))
+}
+
+fn sandbox_timed_out() -> Failure {
+    Failure::new(TIMED_OUT, "the sandbox was ended: its time was over")
 }
 
 /// A time in words.

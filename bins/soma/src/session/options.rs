@@ -14,9 +14,9 @@ use crate::failure::Failure;
 /// How much longer than its command a sandbox may live, in case the guest does not end it.
 const BACKSTOP: Duration = Duration::from_secs(5);
 
-/// The options that every command with a fresh sandbox has.
+/// What a fresh sandbox may be given.
 #[derive(Debug, Args)]
-pub(crate) struct SandboxOptions {
+pub(crate) struct LimitOptions {
     /// Memory of everything in the sandbox, such as 512m or 2g [default: 2g].
     #[arg(long, short, value_name = "AMOUNT")]
     memory: Option<Bytes>,
@@ -29,16 +29,6 @@ pub(crate) struct SandboxOptions {
     /// What can be written to the sandbox's disk, such as 1g [default: 10g].
     #[arg(long, value_name = "AMOUNT")]
     disk: Option<Bytes>,
-    /// A variable for the command; can be repeated.
-    // Taken as it is and read later: clap would repeat a wrong one, and it may be a secret.
-    #[arg(long, short, value_name = "NAME=VALUE")]
-    env: Vec<OsString>,
-    /// The folder in the sandbox to run in [default: the user's home].
-    #[arg(long, short, value_name = "FOLDER")]
-    workdir: Option<String>,
-    /// Who runs it: user or root [default: user].
-    #[arg(long, short, value_name = "NAME")]
-    user: Option<String>,
     /// Run also where this host cannot hold the sandbox to all of these limits.
     #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
     allow_unenforced: bool,
@@ -50,7 +40,24 @@ pub(crate) struct SandboxOptions {
     network: Option<Vec<OsString>>,
 }
 
-impl SandboxOptions {
+/// The options that every command with a fresh sandbox has.
+#[derive(Debug, Args)]
+pub(crate) struct SandboxOptions {
+    #[command(flatten)]
+    limits: LimitOptions,
+    /// A variable for the command; can be repeated.
+    // Taken as it is and read later: clap would repeat a wrong one, and it may be a secret.
+    #[arg(long, short, value_name = "NAME=VALUE")]
+    env: Vec<OsString>,
+    /// The folder in the sandbox to run in [default: the user's home].
+    #[arg(long, short, value_name = "FOLDER")]
+    workdir: Option<String>,
+    /// Who runs it: user or root [default: user].
+    #[arg(long, short, value_name = "NAME")]
+    user: Option<String>,
+}
+
+impl LimitOptions {
     /// Refuses what a later release will have, before anything else that was typed is judged.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.network.is_some() {
@@ -62,35 +69,31 @@ impl SandboxOptions {
         Ok(())
     }
 
-    /// A plan for this program, which may take so long. Refuses what makes no sense, before
-    /// anything is made.
-    pub(crate) fn plan(
-        self,
-        cmd: String,
-        args: Vec<String>,
-        timeout: Option<Duration>,
-    ) -> Result<Plan, Failure> {
-        let mut limits = self.limits(timeout)?;
-        limits.timeout = timeout.map(|timeout| timeout.saturating_add(BACKSTOP));
-        // Variables go with the command and not with the sandbox: they may be secrets, and
-        // what belongs to a sandbox is written to disk.
-        let start = StartOptions {
-            cmd,
-            args,
-            env: environment(self.env)?,
-            cwd: self.workdir,
-            user: self.user,
-            timeout,
-            ..StartOptions::default()
-        };
-        let spec = SandboxSpec {
-            limits,
-            lifetime: Lifetime::WithCaller,
+    /// Refuses what only a fresh sandbox can be given.
+    pub(crate) fn refuse_what_is_set_at_first(&self) -> Result<(), Failure> {
+        let set = [
+            ("--memory", self.memory.is_some()),
+            ("--cpus", self.cpus.is_some()),
+            ("--pids", self.pids.is_some()),
+            ("--disk", self.disk.is_some()),
+            ("--no-sudo", self.no_sudo),
+        ];
+        match set.iter().find(|(_, typed)| *typed) {
+            Some((name, _)) => Err(Failure::usage(format!(
+                "{name} is set when a sandbox is made, and `soma shell` was given one that is there"
+            ))),
+            None => Ok(()),
+        }
+    }
+
+    /// A sandbox with these limits, which may run so long.
+    pub(crate) fn spec(&self, timeout: Option<Duration>) -> Result<SandboxSpec, Failure> {
+        Ok(SandboxSpec {
+            limits: self.limits(timeout)?,
             allow_unenforced: self.allow_unenforced,
             sudo: !self.no_sudo,
             ..SandboxSpec::default()
-        };
-        Ok(Plan { spec, start, language: None })
+        })
     }
 
     fn limits(&self, timeout: Option<Duration>) -> Result<Limits, Failure> {
@@ -106,7 +109,44 @@ impl SandboxOptions {
     }
 }
 
-fn environment(typed: Vec<OsString>) -> Result<BTreeMap<String, String>, Failure> {
+impl SandboxOptions {
+    /// Refuses what a later release will have, before anything else that was typed is judged.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.limits.check()
+    }
+
+    /// Refuses what only a fresh sandbox can be given.
+    pub(crate) fn refuse_what_is_set_at_first(&self) -> Result<(), Failure> {
+        self.limits.refuse_what_is_set_at_first()
+    }
+
+    /// A plan for this program, which may take so long. Refuses what makes no sense, before
+    /// anything is made.
+    pub(crate) fn plan(
+        self,
+        cmd: String,
+        args: Vec<String>,
+        timeout: Option<Duration>,
+    ) -> Result<Plan, Failure> {
+        let mut spec = self.limits.spec(timeout)?;
+        spec.limits.timeout = timeout.map(|timeout| timeout.saturating_add(BACKSTOP));
+        spec.lifetime = Lifetime::WithCaller;
+        // Variables go with the command and not with the sandbox: they may be secrets, and
+        // what belongs to a sandbox is written to disk.
+        let start = StartOptions {
+            cmd,
+            args,
+            env: environment(self.env)?,
+            cwd: self.workdir,
+            user: self.user,
+            timeout,
+            ..StartOptions::default()
+        };
+        Ok(Plan { spec, start, language: None, is_fresh: true })
+    }
+}
+
+pub(crate) fn environment(typed: Vec<OsString>) -> Result<BTreeMap<String, String>, Failure> {
     let read = |text: OsString| {
         let text = text.into_string().map_err(|_| Failure::usage("a variable is not UTF-8"))?;
         parse_environment(&text).map_err(|error| Failure::usage(error.to_string()))

@@ -47,7 +47,7 @@ async fn pass_all(
                 }
                 return Ok(ended);
             }
-            Some(Event::Started { .. } | Event::Dropped { .. }) => continue,
+            Some(Event::Started { .. } | Event::Dropped { .. } | Event::Exited(_)) => continue,
             None => return Err(no_start().into()),
         };
         if let Some((stream, bytes)) = held.take() {

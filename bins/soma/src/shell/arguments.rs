@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use guest_proto::client::TerminalSize;
+use guest_proto::client::{StartOptions, TerminalSize};
 
 use crate::failure::Failure;
 use crate::session::{Plan, SandboxOptions, utf8};
@@ -28,6 +28,7 @@ const KINDS: &[&str] = &["/usr/share/terminfo", "/usr/lib/terminfo"];
 #[command(after_help = "\
 Examples:
   soma shell
+  soma shell my-box
   soma shell --user root --memory 512m
   soma shell -- python3
 
@@ -37,6 +38,10 @@ any more, with Enter, `~` and `.`, one after the other.
 Exit codes: the shell's own; 128+n when signal n ended it; 124 when its time was over; 125 when
 Soma failed; 126 or 127 when it could not be started; 2 when this line makes no sense.")]
 pub(crate) struct ShellArguments {
+    /// A sandbox that is there, by its id, its name or the beginning of either; it stays
+    /// [default: a fresh one that is gone afterwards].
+    #[arg(value_name = "SANDBOX")]
+    which: Option<String>,
     /// A program and its arguments, to run instead of a login shell.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
@@ -48,6 +53,15 @@ pub(crate) struct ShellArguments {
 }
 
 impl ShellArguments {
+    /// The sandbox that is meant, if not a fresh one. What is set when a sandbox is made cannot be
+    /// asked of one that is there.
+    pub(super) fn which(&self) -> Result<Option<String>, Failure> {
+        if self.which.is_some() {
+            self.sandbox.refuse_what_is_set_at_first()?;
+        }
+        Ok(self.which.clone())
+    }
+
     /// Refuses what makes no sense, before anything is made. The caller's variables are looked up
     /// with `variable`; those that were typed win.
     pub(super) fn plan(
@@ -69,15 +83,24 @@ impl ShellArguments {
             return Err(Failure::usage("the program to run has no name"));
         }
         let mut plan = self.sandbox.plan(program, words, self.timeout)?;
-        plan.start.terminal = Some(size);
-        let environment = &mut plan.start.env;
-        environment.entry("TERM".to_owned()).or_insert_with(|| kind(variable("TERM"), KINDS));
-        for name in PASSED_ON {
-            if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
-                environment.entry((*name).to_owned()).or_insert(value);
-            }
-        }
+        on_a_terminal(&mut plan.start, size, variable);
         Ok(plan)
+    }
+}
+
+/// Gives a program a terminal like the caller's. What was typed wins.
+pub(super) fn on_a_terminal(
+    start: &mut StartOptions,
+    size: TerminalSize,
+    variable: impl Fn(&str) -> Option<String>,
+) {
+    start.terminal = Some(size);
+    let environment = &mut start.env;
+    environment.entry("TERM".to_owned()).or_insert_with(|| kind(variable("TERM"), KINDS));
+    for name in PASSED_ON {
+        if let Some(value) = variable(name).filter(|value| !value.is_empty()) {
+            environment.entry((*name).to_owned()).or_insert(value);
+        }
     }
 }
 
@@ -147,6 +170,25 @@ mod tests {
         for unknown in ["unknown", "", "k", ".", "../k/known", "k/known"] {
             assert_eq!(kind(unknown), USUAL_KIND, "{unknown}");
         }
+    }
+
+    #[test]
+    fn a_sandbox_that_is_there_cannot_be_given_other_limits() {
+        let which = |typed: &[&str]| {
+            let words = ["soma", "shell"].iter().chain(typed).map(OsString::from);
+            match parse(words)? {
+                Parsed::Command { command: Command::Shell(arguments), .. } => arguments.which(),
+                _ => panic!("{typed:?} is not a shell"),
+            }
+        };
+        assert_eq!(which(&["box", "--", "top"]), Ok(Some("box".to_owned())));
+        assert_eq!(which(&["--memory", "1g"]), Ok(None));
+        let failure = which(&["box", "--memory", "1g"]).unwrap_err();
+        assert_eq!(
+            failure.message,
+            "--memory is set when a sandbox is made, and `soma shell` \
+                                     was given one that is there"
+        );
     }
 
     #[test]

@@ -16,7 +16,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::keys::WayOut;
 use super::terminal::Terminal;
 use crate::failure::Failure;
-use crate::output;
 use crate::session::input::read_in_thread;
 use crate::session::{Interrupt, Live, Outcome, pass_output};
 
@@ -31,10 +30,7 @@ const WAITING: usize = 256;
 const LAST_WORDS: Duration = Duration::from_millis(200);
 
 /// Lends the caller's terminal to the shell until it ends. `size` is what the shell began with.
-pub(super) async fn attend(live: Live<'_>, size: TerminalSize) -> Result<Outcome, Failure> {
-    if rustix::termios::isatty(rustix::stdio::stderr()) {
-        output::talk(&format!("sandbox {}; leave with exit or Ctrl-D\n", live.id));
-    }
+pub(crate) async fn attend(live: Live<'_>, size: TerminalSize) -> Result<Outcome, Failure> {
     let own = |error: io::Error| Failure::own(&error);
     let mut sizes = Sizes::listen(size).map_err(own)?;
     let keyboard = io::stdin().as_fd().try_clone_to_owned().map_err(own)?;

@@ -1,0 +1,83 @@
+//! A client that does as little as it can: HTTP/1.1 on one connection that stays open.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use serde_json::Value;
+
+/// Far more than any answer takes; one that never comes must not hold the benchmark up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// More than a page of sandboxes has.
+const LARGEST: usize = 16 << 20;
+
+/// A connection to the daemon, with its key.
+pub(super) struct Connection {
+    stream: BufReader<TcpStream>,
+    address: String,
+    key: String,
+}
+
+impl Connection {
+    pub(super) fn open(address: &str, key: &str) -> anyhow::Result<Self> {
+        let stream = TcpStream::connect(address).context("could not dial the daemon")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        let stream = BufReader::with_capacity(64 << 10, stream);
+        Ok(Self { stream, address: address.to_owned(), key: key.to_owned() })
+    }
+
+    /// Asks, and reads the whole answer. A refusal is an error with its words.
+    pub(super) fn ask(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Value> {
+        let body = body.map(Value::to_string).unwrap_or_default();
+        // In one piece, as every client does it.
+        let request = format!(
+            "{method} {path} HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {}\r\n\
+             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            self.address,
+            self.key,
+            body.len()
+        );
+        self.stream.get_mut().write_all(request.as_bytes())?;
+        let (status, length) = self.head()?;
+        let mut answer = vec![0; length];
+        self.stream.read_exact(&mut answer)?;
+        let words = String::from_utf8_lossy(&answer);
+        ensure!((200..300).contains(&status), "{method} {path} was answered {status}: {words}");
+        if answer.is_empty() { Ok(Value::Null) } else { Ok(serde_json::from_slice(&answer)?) }
+    }
+
+    /// The status, and how long the body is.
+    fn head(&mut self) -> anyhow::Result<(u16, usize)> {
+        let first = self.line()?;
+        let status = first.split(' ').nth(1).and_then(|word| word.parse().ok());
+        let status = status.with_context(|| format!("`{first}` is no answer"))?;
+        let mut length = 0;
+        loop {
+            let line = self.line()?.to_ascii_lowercase();
+            if line.is_empty() {
+                return Ok((status, length));
+            }
+            if let Some(value) = line.strip_prefix("content-length:") {
+                length = value.trim().parse()?;
+                ensure!(length <= LARGEST, "the answer has {length} bytes");
+            } else if line.starts_with("transfer-encoding:") {
+                bail!("the answer comes in pieces, and none of those that are measured do");
+            }
+        }
+    }
+
+    fn line(&mut self) -> anyhow::Result<String> {
+        let mut line = String::new();
+        (&mut self.stream).take(64 << 10).read_line(&mut line)?;
+        ensure!(line.ends_with('\n'), "the daemon closed the connection");
+        Ok(line.trim_end().to_owned())
+    }
+}

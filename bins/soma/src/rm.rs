@@ -1,0 +1,52 @@
+//! `soma rm`: the end of sandboxes, with all that is in them.
+
+use std::path::Path;
+
+use clap::Args;
+
+use crate::failure::{FAILED, Failure, refused};
+use crate::{daemon, output};
+
+/// What is typed after `soma rm`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  soma rm my-box
+  soma rm x7k2 p484 my-box
+  soma rm $(soma ps -aq)
+
+It says the name of each that is gone, as it was typed, and goes on after one that could not be
+removed.
+
+Exit codes: 0 when all are gone; 1 when one could not be removed; 2 when this line makes no sense;
+125 when Soma failed.")]
+pub(crate) struct RmArguments {
+    /// Sandboxes: ids, names, or the beginning of either.
+    #[arg(value_name = "SANDBOX", required = true)]
+    which: Vec<String>,
+    /// One that is not there is no failure.
+    #[arg(long, short)]
+    force: bool,
+}
+
+/// Removes them, one after the other.
+pub(crate) fn run(home: &Path, arguments: &RmArguments) -> Result<u8, Failure> {
+    daemon::ask(home, async |client| {
+        let mut code = 0;
+        for which in &arguments.which {
+            match client.delete(which).await {
+                Ok(()) => drop(output::words(&format!("{}\n", output::one_line(which)))?),
+                Err(error) if arguments.force && error.status() == Some(NOT_FOUND) => {}
+                // Whom nobody answers need not be asked again.
+                Err(error) if error.status().is_none() => return Err(error.into()),
+                Err(error) => {
+                    output::failure(&refused(error));
+                    code = FAILED;
+                }
+            }
+        }
+        Ok(code)
+    })
+}
+
+const NOT_FOUND: http::StatusCode = http::StatusCode::NOT_FOUND;

@@ -1,0 +1,50 @@
+//! The daemon behind the commands: started when there is none, found when there is one.
+
+use std::process::Child;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::{new, soma, text, works};
+use crate::support::{Home, eventually};
+
+#[test]
+fn commands_at_the_same_time_start_one_daemon() {
+    let home = Home::new();
+    let children: Vec<Child> = (0..4).map(|_| home.soma(["ps"]).spawn().unwrap()).collect();
+    for child in children {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{output:?}");
+    }
+    // Root's has a second process that starts engines; those that came too late leave.
+    eventually("several daemons serve", || home.daemons().len() <= 2);
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_sandbox_outlives_the_daemon() {
+    let home = Home::new();
+    let id = new(&home, &["--name", "tough"]);
+    works(&home, &["exec", "tough", "--", "sh", "-c", "echo kept > file"]);
+    for daemon in home.daemons() {
+        let pid = Pid::from_raw(i32::try_from(daemon).unwrap()).unwrap();
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    eventually("the daemon lives", || home.daemons().is_empty());
+    assert_eq!(works(&home, &["exec", "tough", "--", "cat", "file"]), "kept\n");
+    assert_eq!(works(&home, &["ps", "-q"]), format!("{id}\n"));
+    works(&home, &["rm", "tough"]);
+    home.assert_nothing_left();
+}
+
+#[test]
+fn a_daemon_that_cannot_start_says_why_in_one_line() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let home = Home::new();
+    let output = home.soma(["ps"]).env("SOMA_HOME", file.join("below")).output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let said = text(&output.stderr);
+    assert!(said.starts_with("soma: ") && said.lines().count() <= 2, "{said}");
+    assert_eq!(soma(&home, &["ps"]).status.code(), Some(0));
+}

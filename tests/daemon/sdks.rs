@@ -1,0 +1,70 @@
+//! The official SDKs of others, unmodified, against our daemon.
+
+use std::process::Stdio;
+
+use super::Daemon;
+use crate::support::{needs_root, skip};
+
+pub(super) fn interpreter(test: &str, variable: &str) -> Option<String> {
+    let found = std::env::var(variable).ok();
+    if found.is_none() {
+        let reason = std::env::var(format!("{variable}_MISSING"))
+            .unwrap_or_else(|_| format!("{variable} does not say where its interpreter is"));
+        skip(test, &reason);
+    }
+    found
+}
+
+fn run(python: &str, suite: &str, variables: &[(&str, &str)]) -> String {
+    let suite = format!("{}/../../tests/{suite}", env!("CARGO_MANIFEST_DIR"));
+    let output = sys_linux::command::command(python)
+        .arg(suite)
+        .envs(variables.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    said
+}
+
+#[test]
+fn the_official_e2b_sdk_drives_our_sandboxes() {
+    let name = "the_official_e2b_sdk_drives_our_sandboxes";
+    // Its sandboxes are asked for as they are, so the host must hold them to their limits.
+    if needs_root(name, "way to have every limit held") {
+        return;
+    }
+    let Some(python) = interpreter(name, "SOMA_E2B") else { return };
+    let daemon = Daemon::start();
+    let url = format!("http://{}", daemon.address);
+    let key = daemon.key();
+    let said = run(
+        &python,
+        "sdk/e2b_suite.py",
+        &[("E2B_API_URL", &url), ("E2B_SANDBOX_URL", &url), ("E2B_API_KEY", &key)],
+    );
+    assert_eq!(
+        said,
+        "commands held\nbackground held\nterminals held\nfiles held\nwatching held\n\
+         transfers held\nsecured held\nlives held\nfirst generation held\n"
+    );
+}
+
+#[test]
+fn the_official_leap0_sdk_drives_our_sandboxes() {
+    let name = "the_official_leap0_sdk_drives_our_sandboxes";
+    if needs_root(name, "way to have every limit held") {
+        return;
+    }
+    let Some(python) = interpreter(name, "SOMA_LEAP0") else { return };
+    let daemon = Daemon::start();
+    let url = format!("http://{}", daemon.address);
+    let key = daemon.key();
+    let variables = [
+        ("LEAP0_BASE_URL", url.as_str()),
+        ("LEAP0_API_KEY", &key),
+        ("LEAP0_SDK_OTEL_ENABLED", "false"),
+    ];
+    assert_eq!(run(&python, "leap0/suite.py", &variables), "48 checks held\n");
+}
