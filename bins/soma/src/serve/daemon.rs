@@ -31,8 +31,10 @@ pub(super) fn run(
     starter: Option<RawFd>,
 ) -> Result<u8, Failure> {
     let own = |error: &(dyn std::error::Error + 'static)| Failure::own(error);
-    rustix::thread::set_no_new_privs(true).map_err(|error| own(&io::Error::from(error)))?;
     if starter.is_some() {
+        // An ordinary user's daemon starts engines itself, and those need the system's programs
+        // that hand out subordinate ids: such a daemon has no more rights than its user anyway.
+        rustix::thread::set_no_new_privs(true).map_err(|error| own(&io::Error::from(error)))?;
         // Without whoever starts engines it could not go on, and would keep the next daemon out.
         rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
             .map_err(|error| own(&io::Error::from(error)))?;
