@@ -4,6 +4,7 @@ Each check prints its name when it did not hold.
 """
 
 import fcntl
+import glob
 import os
 import pty
 import re
@@ -131,6 +132,26 @@ def a_new_size_is_passed_on():
     check("it ends by itself", terminal.end() == 6)
 
 
+def wait_for_front(*words):
+    """Waits until a process runs and its terminal's keys are for it: before, they are its shell's."""
+    line = "\0".join(words).encode() + b"\0"
+    deadline = time.time() + 20
+    while time.time() < deadline:
+        for folder in glob.glob("/proc/[0-9]*"):
+            try:
+                with open(folder + "/cmdline", "rb") as file:
+                    if file.read() != line:
+                        continue
+                with open(folder + "/stat") as file:
+                    state, _, group, _, _, front = file.read().rsplit(")", 1)[1].split()[:6]
+            except OSError:
+                continue
+            if state != "T" and group == front:
+                return
+        time.sleep(0.01)
+    raise AssertionError(f"{words} does not come to the front")
+
+
 def a_root_shell_works_in_it_with_jobs():
     terminal = Terminal("sudo", "bash", "--norc", "-i")
     terminal.type("PS1='root> '; id -u\r")
@@ -142,6 +163,7 @@ def a_root_shell_works_in_it_with_jobs():
     terminal.wait_for(rb"root> $")
     terminal.type("fg\r")
     terminal.wait_for(rb"sleep 77\r\n")
+    wait_for_front("sleep", "77")
     terminal.type("\x03")
     terminal.wait_for(rb"root> $")
     terminal.type("exit 4\r")
