@@ -243,3 +243,20 @@ fn much_output_is_cut_in_the_middle_and_the_daemon_does_not_grow() {
     assert!(answer["dropped_bytes"].as_u64().unwrap() > 250_000_000);
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
 }
+
+#[test]
+fn the_frameworks_own_errors_have_the_shape_of_all_others() {
+    let daemon = Daemon::start();
+    let large = format!("{{\"templateID\": \"{}\"}}", "a".repeat(3 << 20));
+    let answer = daemon.ask("POST", "/v2/sandboxes", &large);
+    assert_eq!((answer.status, &answer.json()["code"]), (413, &413.into()), "{answer:?}");
+    let answer = daemon.ask("GET", "/v1/sandbox/%ff", "");
+    assert_eq!(answer.status, 400);
+    assert!(answer.message().contains("UTF-8"), "{}", answer.message());
+    for (path, body) in
+        [("/v2/sandboxes", "[]"), ("/v2/sandboxes", "{}"), ("/sandboxes", "nonsense")]
+    {
+        let answer = daemon.ask("POST", path, body);
+        assert_eq!((answer.status, &answer.json()["code"]), (400, &400.into()), "{path} {body}");
+    }
+}

@@ -95,7 +95,8 @@ impl Gateway {
             .route_layer(middleware::from_fn(trace::note_route))
             .fallback(answer::no_such_path)
             .method_not_allowed_fallback(answer::no_such_method)
-            .layer(middleware::from_fn_with_state(self.clone(), access::find_caller));
+            .layer(middleware::from_fn_with_state(self.clone(), access::find_caller))
+            .layer(middleware::from_fn(answer::in_our_shape));
         documents::router()
             .merge(health::open(self.clone()))
             .route_layer(middleware::from_fn(trace::note_route))
