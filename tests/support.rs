@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -30,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// A place for sandboxes that no other test has.
 pub(crate) struct Home {
     folder: TempDir,
+    /// Whether an engine was killed, which then could not tidy up.
+    killed: AtomicBool,
 }
 
 /// A sandbox of a home's, and the way into it.
@@ -136,7 +139,8 @@ struct Traces {
 
 impl Home {
     pub(crate) fn new() -> Self {
-        Self { folder: tempfile::Builder::new().prefix("soma-test-").tempdir().unwrap() }
+        let folder = tempfile::Builder::new().prefix("soma-test-").tempdir().unwrap();
+        Self { folder, killed: AtomicBool::new(false) }
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -212,6 +216,11 @@ impl Home {
         let traces = self.traces();
         self.end_daemon();
         self.end_engine();
+        if self.killed.load(Ordering::Relaxed) {
+            // What a killed engine's launchers left behind is the next one's to remove.
+            drop(self.provider());
+            self.end_engine();
+        }
         eventually("processes are left", || {
             traces
                 .processes
@@ -314,6 +323,7 @@ impl Home {
 
     /// Kills the engine, as a crash would.
     pub(crate) fn kill_engine(&self) {
+        self.killed.store(true, Ordering::Relaxed);
         let folder = |process: &u32| PathBuf::from(format!("/proc/{process}"));
         let engines: Vec<PathBuf> = self.engines().iter().map(folder).collect();
         let begun: Vec<Option<String>> = engines.iter().map(|engine| begun_at(engine)).collect();
