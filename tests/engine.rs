@@ -72,16 +72,13 @@ async fn a_record_outlives_a_killed_engine_and_its_sandboxs_end() {
     let id = random_id().unwrap();
     home.provider().create_with(&id, &kept(), "made").await.unwrap();
     let folder = home.path().join("sandboxes").join(id.as_str());
-    let mode = std::fs::metadata(folder.join("record.json")).unwrap().permissions().mode();
+    let mode = std::fs::metadata(folder.join("manifest.json")).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     home.kill_engine();
     assert_eq!(home.provider().read_record(&id).await.unwrap(), "made");
     home.provider().write_record(&id, "changed").await.unwrap();
     home.kill_engine();
     assert_eq!(home.provider().read_record(&id).await.unwrap(), "changed");
-    // One of an earlier Soma has none.
-    std::fs::remove_file(folder.join("record.json")).unwrap();
-    assert_eq!(home.provider().read_record(&id).await.unwrap(), "");
     home.provider().destroy(&id).await.unwrap();
     home.assert_nothing_left();
 }

@@ -17,6 +17,8 @@ pub(crate) struct Settings {
     pub(crate) soma: PathBuf,
     /// How often each contender is called.
     pub(crate) rounds: usize,
+    /// The tables that are wanted, by name; none is all of them.
+    pub(crate) tables: Vec<String>,
     /// What lies between two calls.
     pub(crate) pause: Duration,
 }

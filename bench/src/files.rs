@@ -134,6 +134,7 @@ impl Sandbox {
         let settings = Settings {
             soma: settings.soma.clone(),
             rounds: settings.rounds.min(5),
+            tables: Vec::new(),
             pause: settings.pause,
         };
         let mut contest = Contest::new("A folder of 100,000 files");

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::runtime::{Builder, Runtime};
 
 use crate::contest::Settings;
-use crate::output;
+use crate::{output, processes};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -99,6 +99,8 @@ impl BenchHome {
 
 impl Drop for BenchHome {
     fn drop(&mut self) {
+        // A command may have started one, which would start another engine.
+        processes::end_daemon(self.path());
         let ended = {
             let _on_runtime = self.runtime.enter();
             NativeProvider::find(&Home::at(self.path()))

@@ -1,7 +1,7 @@
 //! Measures Soma beside its peers and prints tables; `make bench` runs it.
 //!
 //! ```text
-//! bench SOMA [--rounds N]      SOMA is the built program
+//! bench SOMA [--rounds N] [--only TABLE,TABLE]      SOMA is the built program
 //! ```
 //!
 //! Contenders of one table take turns within one run, with a pause between calls, so that what
@@ -20,6 +20,7 @@ mod engine;
 mod files;
 mod home;
 mod output;
+mod processes;
 mod samples;
 mod terminal;
 
@@ -49,21 +50,33 @@ fn run() -> anyhow::Result<()> {
         "bwrap is missing: `make bench` installs it, or the package bubblewrap"
     );
     output::line(&machine(&settings));
-    engine::sandbox_and_true(&settings);
-    command_line::whole_run(&settings)?;
-    engine::exec(&settings);
-    daemon::print(&settings);
-    terminal::key_to_echo(&settings);
-    command_line::a_gigabyte(&settings)?;
-    files::print(&settings);
-    budget::print(&settings);
+    for (name, table) in TABLES {
+        if settings.tables.is_empty() || settings.tables.iter().any(|wanted| wanted == name) {
+            table(&settings)?;
+        }
+    }
     Ok(())
 }
+
+type Table = fn(&Settings) -> anyhow::Result<()>;
+
+/// Each by the name that `--only` takes.
+const TABLES: [(&str, Table); 8] = [
+    ("create", |settings| Ok(engine::sandbox_and_true(settings))),
+    ("run", command_line::whole_run),
+    ("exec", |settings| Ok(engine::exec(settings))),
+    ("daemon", |settings| Ok(daemon::print(settings))),
+    ("terminal", |settings| Ok(terminal::key_to_echo(settings))),
+    ("output", command_line::a_gigabyte),
+    ("files", |settings| Ok(files::print(settings))),
+    ("budget", |settings| Ok(budget::print(settings))),
+];
 
 fn settings() -> anyhow::Result<Settings> {
     let mut words = std::env::args_os().skip(1);
     let soma = words.next().context("name the built program: bench SOMA [--rounds N]")?;
     let mut rounds = 100;
+    let mut tables = Vec::new();
     while let Some(word) = words.next() {
         match word.to_str() {
             Some("--rounds") => {
@@ -73,13 +86,21 @@ fn settings() -> anyhow::Result<Settings> {
                     .and_then(|text| text.parse().ok())
                     .with_context(|| format!("`{}` is no number of rounds", number.display()))?;
             }
-            _ => bail!("`{}` is not known: bench SOMA [--rounds N]", word.display()),
+            Some("--only") => {
+                let names = words.next().context("--only needs names of tables")?;
+                tables.extend(names.to_string_lossy().split(',').map(str::to_owned));
+                let known = TABLES.map(|(name, _)| name);
+                if let Some(unknown) = tables.iter().find(|name| !known.contains(&name.as_str())) {
+                    bail!("there is no table `{unknown}`, only {}", known.join(", "));
+                }
+            }
+            _ => bail!("`{}` is not known: bench SOMA [--rounds N] [--only TABLE]", word.display()),
         }
     }
     ensure!(rounds > 0, "at least one round is needed");
     let soma = std::path::absolute(soma)?;
     ensure!(soma.is_file(), "there is no program `{}`", soma.display());
-    Ok(Settings { soma, rounds, pause: Duration::from_millis(100) })
+    Ok(Settings { soma, rounds, tables, pause: Duration::from_millis(100) })
 }
 
 fn machine(settings: &Settings) -> String {

@@ -59,10 +59,10 @@ impl Control {
 
     async fn adopt(&self, mut lease: Lease) -> Result<(), ControlError> {
         // Before the others: an earlier index may have the name at another sandbox.
-        match self.shared.store.put_lease(&lease).await {
+        match self.shared.store.put_lease(&lease, None).await {
             Err(store::StoreError::NameTaken { .. }) => {
                 lease.name = None;
-                self.shared.store.put_lease(&lease).await?;
+                self.shared.store.put_lease(&lease, None).await?;
             }
             other => other?,
         }

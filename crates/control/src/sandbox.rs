@@ -166,9 +166,14 @@ impl Task {
         caller: &Caller,
         spec: &Permitted<SandboxSpec>,
     ) -> Result<(), ControlError> {
-        self.shared.store.put_lease(&self.lease).await?;
         let record = self.lease.to_text()?;
-        self.shared.provider.create(&self.lease.id, spec, &record).await?;
+        // The intent is in the folder that the provider makes; the index may learn of it meanwhile.
+        let (indexed, created) = tokio::join!(
+            self.shared.store.put_lease(&self.lease, None),
+            self.shared.provider.create(&self.lease.id, spec, &record)
+        );
+        created?;
+        indexed?;
         let made = now();
         if self.lease.spec.allow_unenforced {
             self.lease.unenforced = self.shared.provider.inspect(&self.lease.id).await?.unenforced;
@@ -319,23 +324,33 @@ impl Task {
         self.lease.state = state;
         self.lease.changed_at = at;
         self.published.send_replace(Arc::new(self.lease.clone()));
-        if let Err(error) = self.shared.store.put_lease(&self.lease).await {
+        let event = self.event(caller, Happened::StateChanged(self.lease.state.clone()));
+        if let Err(error) = self.shared.store.put_lease(&self.lease, Some(&event)).await {
             // The store is an index: what it misses now it learns at the next start.
             warn!(sandbox = %self.lease.id, %error, "the store does not know the new state");
         }
-        self.tell(caller, Happened::StateChanged(self.lease.state.clone())).await;
+        self.shared.events.tell(event);
     }
 
     /// Writes the record to the sandbox's folder and to the store.
     async fn keep(&mut self) -> Result<(), ControlError> {
         let permitted = self.permit(&Caller::soma())?;
         self.shared.provider.write_record(&permitted, &self.lease.to_text()?).await?;
-        self.shared.store.put_lease(&self.lease).await?;
+        self.shared.store.put_lease(&self.lease, None).await?;
         self.published.send_replace(Arc::new(self.lease.clone()));
         Ok(())
     }
 
+    /// Writes down what happened to the sandbox, and tells whoever listens.
     async fn tell(&self, caller: &Caller, happened: Happened) {
+        let event = self.event(caller, happened);
+        if let Err(error) = self.shared.store.append_event(&event).await {
+            warn!(sandbox = %event.sandbox, %error, "an event was not written down");
+        }
+        self.shared.events.tell(event);
+    }
+
+    fn event(&self, caller: &Caller, happened: Happened) -> Event {
         let event = Event {
             at: now(),
             sandbox: self.lease.id.clone(),
@@ -348,10 +363,7 @@ impl Task {
             info!(sandbox = %event.sandbox, state = state.name(), reason, actor = event.actor,
                   "a sandbox changed its state");
         }
-        if let Err(error) = self.shared.store.append_event(&event).await {
-            warn!(sandbox = %event.sandbox, %error, "an event was not written down");
-        }
-        self.shared.events.tell(event);
+        event
     }
 
     fn permit(&self, caller: &Caller) -> Result<Permitted<SandboxId>, ControlError> {

@@ -11,9 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::ids::IdRange;
+use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The record of one sandbox: the truth about it, in its own folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,12 +37,17 @@ pub(crate) struct Manifest {
     pub(crate) unenforced: Vec<Limit>,
     pub(crate) first: Process,
     pub(crate) supervisor: Process,
+    /// What whoever made it wrote down with it, until they write something else
+    /// ([`crate::record`]). Here, because two files are twice the time until they are safe.
+    /// Version 2 had it in a file of its own.
+    #[serde(default)]
+    record: Record,
 }
 
 impl Manifest {
     /// The record of a sandbox that was just made.
     pub(crate) fn new(made: Made, [first, supervisor]: [Process; 2]) -> Self {
-        let Made { id, slot, ids, generation, guest, limits, unenforced } = made;
+        let Made { id, slot, ids, generation, guest, limits, unenforced, record } = made;
         let (base_id, ids) = (ids.base, ids.count);
         let version = VERSION;
         Self {
@@ -56,12 +62,18 @@ impl Manifest {
             unenforced,
             first,
             supervisor,
+            record,
         }
     }
 
     /// The ids of the sandbox.
     pub(crate) fn ids(&self) -> IdRange {
         IdRange { base: self.base_id, count: self.ids }
+    }
+
+    /// What was written down when the sandbox was made.
+    pub(crate) fn into_record(self) -> Record {
+        self.record
     }
 
     /// Reads the manifest of a sandbox's folder.
@@ -93,6 +105,7 @@ pub(crate) struct Made {
     pub(crate) guest: String,
     pub(crate) limits: Limits,
     pub(crate) unenforced: Vec<Limit>,
+    pub(crate) record: Record,
 }
 
 fn whole_range() -> u32 {
@@ -150,6 +163,7 @@ mod tests {
             guest: "guest".into(),
             limits: Limits::default(),
             unenforced: vec![Limit::Disk],
+            record: Record("record".into()),
         };
         Manifest::new(made, [process; 2])
     }
@@ -169,12 +183,13 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut first = serde_json::to_value(manifest()).unwrap();
         first["version"] = 1.into();
-        for later in ["ids", "unenforced"] {
+        for later in ["ids", "unenforced", "record"] {
             first.as_object_mut().unwrap().remove(later).unwrap();
         }
         fs::write(folder.path().join("manifest.json"), first.to_string()).unwrap();
         let read = Manifest::read(folder.path()).unwrap();
-        assert_eq!((read.ids().count, read.unenforced), (65_536, vec![]));
+        assert_eq!((read.ids().count, &read.unenforced), (65_536, &vec![]));
+        assert_eq!(read.into_record().0, "");
     }
 
     #[test]
@@ -184,7 +199,7 @@ mod tests {
         later.version = VERSION + 1;
         later.write(folder.path()).unwrap();
         let error = Manifest::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("version 3"), "{error}");
+        assert!(error.contains("version 4"), "{error}");
     }
 
     #[test]

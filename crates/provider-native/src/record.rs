@@ -1,4 +1,7 @@
-//! What whoever made a sandbox wrote down with it: a file in its folder, which is theirs to read.
+//! What whoever made a sandbox wrote down with it, which is theirs to read.
+//!
+//! As it was when the sandbox was made it is in the manifest, so that a create waits for the disk
+//! once; every later one is a file beside it, which counts instead.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -7,25 +10,23 @@ use std::path::Path;
 use provider::LARGEST_RECORD;
 
 use crate::durable;
+use crate::manifest::Manifest;
+use crate::verbs::Record;
 
 const NAME: &str = "record.json";
 
-/// Puts the record of a sandbox that is being made into its folder, which is not settled yet.
-/// One who has nothing to say gets no file.
-pub(crate) fn put(folder: &Path, text: &str) -> io::Result<()> {
-    if text.is_empty() { Ok(()) } else { durable::put(folder, NAME, text.as_bytes()) }
-}
-
 /// Writes it whole or not at all, and so that it survives the host's death.
-pub(crate) fn write(folder: &Path, text: &str) -> io::Result<()> {
+pub(crate) fn write(folder: &Path, Record(text): &Record) -> io::Result<()> {
     durable::put(folder, NAME, text.as_bytes())?;
     durable::settle(folder)
 }
 
-/// Reads it. A sandbox of an earlier Soma has none, which is an empty one.
-pub(crate) fn read(folder: &Path) -> io::Result<String> {
+/// Reads it. A sandbox of the first Soma has none, which is an empty one.
+pub(crate) fn read(folder: &Path) -> io::Result<Record> {
     let file = match File::open(folder.join(NAME)) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(String::new()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Manifest::read(folder).map(Manifest::into_record);
+        }
         other => other?,
     };
     let mut text = String::new();
@@ -33,7 +34,7 @@ pub(crate) fn read(folder: &Path) -> io::Result<String> {
     if text.len() > LARGEST_RECORD {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large to be ours"));
     }
-    Ok(text)
+    Ok(Record(text))
 }
 
 #[cfg(test)]
@@ -46,24 +47,17 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_only_its_owner_may_read_it() {
         let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), "first").unwrap();
-        assert_eq!(read(folder.path()).unwrap(), "first");
-        write(folder.path(), "").unwrap();
-        assert_eq!(read(folder.path()).unwrap(), "");
+        let write_and_read = |text: &str| {
+            write(folder.path(), &Record(text.to_owned())).unwrap();
+            read(folder.path()).unwrap().0
+        };
         let largest = "x".repeat(LARGEST_RECORD);
-        write(folder.path(), &largest).unwrap();
-        assert_eq!(read(folder.path()).unwrap(), largest);
+        for text in ["first", "", &largest] {
+            assert!(write_and_read(text) == text);
+        }
         let mode = fs::metadata(folder.path().join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something else is left");
-    }
-
-    #[test]
-    fn a_sandbox_without_a_record_has_an_empty_one() {
-        let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), "").unwrap();
-        assert_eq!(read(folder.path()).unwrap(), "");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub(crate) struct Wish {
 }
 
 /// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
-#[derive(Clone, Serialize, Deserialize)]
+#[derive(Clone, Default, Serialize, Deserialize)]
 pub(crate) struct Record(pub(crate) String);
 
 impl Record {

@@ -27,8 +27,9 @@ pub use query::{EventQuery, LeaseQuery, Order, Page, Sort};
 /// - Calls may come from any number of tasks at once.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Keeps a copy of a record, in place of an earlier one of the same sandbox.
-    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError>;
+    /// Keeps a copy of a record, in place of an earlier one of the same sandbox, and with it what
+    /// happened to it, if anything: both or neither.
+    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError>;
 
     /// Forgets a sandbox. One that is not there is a success.
     async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError>;

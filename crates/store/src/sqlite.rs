@@ -154,8 +154,8 @@ fn connection(path: &Path) -> SqliteConnectOptions {
 
 #[async_trait]
 impl Store for SqliteStore {
-    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError> {
-        self.write_lease(lease).await
+    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError> {
+        self.write_lease(lease, event).await
     }
 
     async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {

@@ -23,7 +23,7 @@ use super::terminal::Size;
 use super::transcript::{Budget, Piece, Transcript};
 
 /// As many events as wait for one follower.
-const QUEUE: usize = 64;
+const QUEUE: usize = 16;
 
 /// The largest piece of a redrawn screen that is sent at once.
 const SCREEN_PIECE: usize = 16 << 10;

@@ -39,6 +39,9 @@ use crate::keeper::{Order, Report};
 /// The largest piece of output that is sent at once.
 const CHUNK: usize = 32 << 10;
 
+/// The same for a pipe through which much flows: every piece wakes everybody on its way.
+const LARGE_CHUNK: usize = 128 << 10;
+
 /// The same for a terminal.
 const TERMINAL_CHUNK: usize = 16 << 10;
 
@@ -317,8 +320,12 @@ async fn pump(
     let mut large = false;
     loop {
         // Small pieces share a buffer, large ones get their own: nothing is copied either way.
-        buffer.reserve(CHUNK);
-        let most = if channel == Channel::Terminal { TERMINAL_CHUNK } else { CHUNK };
+        let most = match channel {
+            Channel::Terminal => TERMINAL_CHUNK,
+            _ if large => LARGE_CHUNK,
+            _ => CHUNK,
+        };
+        buffer.reserve(most);
         let mut space = (&mut buffer).limit(most);
         let read = tokio::select! {
             biased;

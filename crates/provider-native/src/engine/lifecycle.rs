@@ -17,9 +17,8 @@ use crate::launch::{self, Order, Report};
 use crate::link;
 use crate::manifest::{Made, Manifest, Process};
 use crate::random::random_id;
-use crate::record;
 use crate::template::Generation;
-use crate::verbs::{Answer, Refusal};
+use crate::verbs::{Answer, Record, Refusal};
 
 /// Somebody's sandbox, or the wish for one.
 pub(super) struct Sandbox {
@@ -290,10 +289,8 @@ impl Engine {
                 guest: body.guest.clone(),
                 limits: sandbox.limits.clone(),
                 unenforced: sandbox.unenforced.clone(),
+                record: Record(std::mem::take(&mut sandbox.record)),
             };
-            // First: once there is a manifest, there is a sandbox.
-            record::put(&body.folder, &sandbox.record).step("write the sandbox's record")?;
-            sandbox.record.clear();
             let manifest = Manifest::new(made, processes);
             manifest.write(&body.folder).step("write the sandbox's manifest")?;
         }

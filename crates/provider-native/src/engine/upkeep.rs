@@ -25,16 +25,16 @@ impl Engine {
             return Ok(Record(sandbox.record.clone()));
         }
         let text = record::read(&self.host.options.home.sandbox(id));
-        Ok(Record(text.step("read the sandbox's record")?))
+        Ok(text.step("read the sandbox's record")?)
     }
 
     pub(super) fn write_record(&mut self, id: &SandboxId, record: Record) -> Result<(), Refusal> {
-        let Record(text) = record.check()?;
+        let record = record.check()?;
         if self.find(id)?.lifetime == Lifetime::Kept {
             let folder = self.host.options.home.sandbox(id);
-            record::write(&folder, &text).step("write the sandbox's record")?;
+            record::write(&folder, &record).step("write the sandbox's record")?;
         } else if let Some(sandbox) = self.sandboxes.get_mut(id) {
-            sandbox.record = text;
+            sandbox.record = record.0;
         }
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! What happened: only ever appended to, and bounded by dropping the oldest.
 
 use domain::Event;
-use sqlx::{QueryBuilder, Sqlite};
+use sqlx::{QueryBuilder, Sqlite, Transaction};
 
 use super::{SqliteStore, failure};
 use crate::{EventQuery, StoreError};
@@ -12,6 +12,9 @@ pub(super) const MOST: i64 = 100_000;
 /// What one may take: reasons come from outside.
 const LARGEST: usize = 64 << 10;
 
+/// What is being done, for errors.
+const STEP: &str = "write down an event";
+
 /// Why an event is not kept.
 #[derive(Debug, thiserror::Error)]
 #[error("it takes {bytes} bytes: the most is {LARGEST}")]
@@ -19,29 +22,50 @@ struct TooLarge {
     bytes: usize,
 }
 
-impl SqliteStore {
-    pub(super) async fn write_event(&self, event: &Event) -> Result<(), StoreError> {
-        let step = "write down an event";
-        let record = serde_json::to_string(event).map_err(failure::of(step))?;
+/// An event as it is kept.
+pub(super) struct Written<'event> {
+    event: &'event Event,
+    record: String,
+}
+
+impl<'event> Written<'event> {
+    pub(super) fn new(event: &'event Event) -> Result<Self, StoreError> {
+        let record = serde_json::to_string(event).map_err(failure::of(STEP))?;
         if record.len() > LARGEST {
-            return Err(failure::of(step)(TooLarge { bytes: record.len() }));
+            return Err(failure::of(STEP)(TooLarge { bytes: record.len() }));
         }
-        self.try_write_event(event, record).await.map_err(self.failure(step))
+        Ok(Self { event, record })
     }
 
-    async fn try_write_event(&self, event: &Event, record: String) -> Result<(), sqlx::Error> {
-        let mut transaction = self.write().await?;
+    /// Appends it, as part of what else is written.
+    pub(super) async fn append(
+        self,
+        transaction: &mut Transaction<'static, Sqlite>,
+        most: i64,
+    ) -> Result<(), sqlx::Error> {
         sqlx::query("INSERT INTO events (owner, sandbox, record) VALUES ($1, $2, $3)")
-            .bind(&event.owner.0)
-            .bind(event.sandbox.as_str())
-            .bind(record)
-            .execute(&mut *transaction)
+            .bind(&self.event.owner.0)
+            .bind(self.event.sandbox.as_str())
+            .bind(self.record)
+            .execute(&mut **transaction)
             .await?;
         sqlx::query("DELETE FROM events WHERE sequence <= (SELECT MAX(sequence) FROM events) - $1")
-            .bind(self.most_events)
-            .execute(&mut *transaction)
+            .bind(most)
+            .execute(&mut **transaction)
             .await?;
-        transaction.commit().await
+        Ok(())
+    }
+}
+
+impl SqliteStore {
+    pub(super) async fn write_event(&self, event: &Event) -> Result<(), StoreError> {
+        let event = Written::new(event)?;
+        let write = async {
+            let mut transaction = self.write().await?;
+            event.append(&mut transaction, self.most_events).await?;
+            transaction.commit().await
+        };
+        write.await.map_err(self.failure(STEP))
     }
 
     pub(super) async fn find_events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError> {

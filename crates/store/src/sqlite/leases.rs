@@ -2,9 +2,10 @@
 //!
 //! A search reads indexes alone until it knows which records are on its page.
 
-use domain::{Lease, SandboxId, SandboxName};
+use domain::{Event, Lease, SandboxId, SandboxName};
 use sqlx::{QueryBuilder, Sqlite, Transaction};
 
+use super::events::Written;
 use super::{SqliteStore, failure};
 use crate::{LeaseQuery, Order, Page, Sort, StoreError};
 
@@ -16,10 +17,15 @@ const BATCH: usize = 1000;
 const FEW: usize = 32;
 
 impl SqliteStore {
-    pub(super) async fn write_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+    pub(super) async fn write_lease(
+        &self,
+        lease: &Lease,
+        event: Option<&Event>,
+    ) -> Result<(), StoreError> {
         let step = "keep the record of a sandbox";
         let record = lease.to_text().map_err(failure::of(step))?;
-        let outcome = self.try_write_lease(lease, record).await;
+        let event = event.map(Written::new).transpose()?;
+        let outcome = self.try_write_lease(lease, record, event).await;
         outcome.map_err(|error| match (&lease.name, error.as_database_error()) {
             // An id that is there is no violation: its row is written over.
             (Some(name), Some(violation)) if violation.is_unique_violation() => {
@@ -29,7 +35,12 @@ impl SqliteStore {
         })
     }
 
-    async fn try_write_lease(&self, lease: &Lease, record: String) -> Result<(), sqlx::Error> {
+    async fn try_write_lease(
+        &self,
+        lease: &Lease,
+        record: String,
+        event: Option<Written<'_>>,
+    ) -> Result<(), sqlx::Error> {
         let mut transaction = self.write().await?;
         sqlx::query(
             "INSERT INTO leases (id, owner, name, state, template, created_at, record) \
@@ -48,6 +59,9 @@ impl SqliteStore {
         .execute(&mut *transaction)
         .await?;
         write_labels(&mut transaction, lease).await?;
+        if let Some(event) = event {
+            event.append(&mut transaction, self.most_events).await?;
+        }
         transaction.commit().await
     }
 

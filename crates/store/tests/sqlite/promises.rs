@@ -23,12 +23,12 @@ async fn a_record_comes_back_whole_and_is_replaced_with_its_labels() {
     let mut first = lease(1);
     first.labels = Labels::from([("team".into(), "red".into()), ("old".into(), "yes".into())]);
     first.spec.token = Some(Token::new("secret"));
-    store.put_lease(&first).await.unwrap();
+    store.put_lease(&first, None).await.unwrap();
     assert_eq!(store.leases(&LeaseQuery::default()).await.unwrap().items, [first.clone()]);
 
     let mut second = running(1);
     second.labels = Labels::from([("team".into(), "blue".into())]);
-    store.put_lease(&second).await.unwrap();
+    store.put_lease(&second, None).await.unwrap();
     assert_eq!(store.leases(&LeaseQuery::default()).await.unwrap().items, [second]);
     let old = LeaseQuery { labels: first.labels, ..LeaseQuery::default() };
     assert_eq!(found(&store, old).await, (vec![], 0));
@@ -40,12 +40,12 @@ async fn a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_su
     let store = place.open().await;
     let mut labelled = lease(1);
     labelled.labels = Labels::from([("team".into(), "red".into())]);
-    store.put_lease(&labelled).await.unwrap();
+    store.put_lease(&labelled, None).await.unwrap();
     store.remove_lease(&id(1)).await.unwrap();
     store.remove_lease(&id(2)).await.unwrap();
     assert_eq!(found(&store, LeaseQuery::default()).await, (vec![], 0));
     // A label that stayed behind would hang on the next one of this id.
-    store.put_lease(&lease(1)).await.unwrap();
+    store.put_lease(&lease(1), None).await.unwrap();
     let query = LeaseQuery { labels: labelled.labels, ..LeaseQuery::default() };
     assert_eq!(found(&store, query).await, (vec![], 0));
 }
@@ -60,18 +60,18 @@ async fn a_name_is_taken_once_for_each_owner() {
         lease.owner = Owner(owner.to_owned());
         lease
     };
-    store.put_lease(&named(1, "acme")).await.unwrap();
-    store.put_lease(&named(2, "umbrella")).await.unwrap();
+    store.put_lease(&named(1, "acme"), None).await.unwrap();
+    store.put_lease(&named(2, "umbrella"), None).await.unwrap();
     // The same sandbox keeps its name.
-    store.put_lease(&named(1, "acme")).await.unwrap();
-    let error = store.put_lease(&named(3, "acme")).await.unwrap_err();
+    store.put_lease(&named(1, "acme"), None).await.unwrap();
+    let error = store.put_lease(&named(3, "acme"), None).await.unwrap_err();
     assert!(matches!(&error, StoreError::NameTaken { name } if name.as_str() == "web"), "{error}");
     assert_eq!(found(&store, LeaseQuery::default()).await.1, 2, "a refused record is absent");
     store.remove_lease(&id(1)).await.unwrap();
-    store.put_lease(&named(3, "acme")).await.unwrap();
+    store.put_lease(&named(3, "acme"), None).await.unwrap();
     // Any number of them have none.
-    store.put_lease(&lease(4)).await.unwrap();
-    store.put_lease(&lease(5)).await.unwrap();
+    store.put_lease(&lease(4), None).await.unwrap();
+    store.put_lease(&lease(5), None).await.unwrap();
 }
 
 #[tokio::test]
@@ -120,7 +120,7 @@ async fn what_has_no_end_is_refused_and_leaves_nothing() {
     assert!(store.append_event(&large).await.is_err());
     let mut large = lease(1);
     large.labels.insert("k".to_owned(), "v".repeat(65 << 10));
-    assert!(store.put_lease(&large).await.is_err());
+    assert!(store.put_lease(&large, None).await.is_err());
     assert_eq!(store.events(&EventQuery::default()).await.unwrap(), []);
     assert_eq!(found(&store, LeaseQuery::default()).await.1, 0);
 }
@@ -131,7 +131,7 @@ async fn thousands_of_labels_that_fit_into_a_record_are_kept_and_found() {
     let store = place.open().await;
     let mut many = lease(1);
     many.labels = (0..4500).map(|number| (format!("{number:x}"), String::new())).collect();
-    store.put_lease(&many).await.unwrap();
+    store.put_lease(&many, None).await.unwrap();
     let mut query = LeaseQuery { labels: many.labels, ..LeaseQuery::default() };
     assert_eq!(found(&store, query.clone()).await, (ids([1]), 1));
     query.labels.insert("one more".to_owned(), String::new());
@@ -148,7 +148,7 @@ async fn fifty_tasks_write_and_read_at_once() {
         tasks.spawn(async move {
             for step in 0..10 {
                 let number = task * 10 + step;
-                store.put_lease(&lease(number)).await.unwrap();
+                store.put_lease(&lease(number), None).await.unwrap();
                 store.append_event(&event(i64::from(number), number, "acme")).await.unwrap();
                 let one = LeaseQuery { limit: Some(1), ..LeaseQuery::default() };
                 assert!(found(&store, one).await.1 > 0);
@@ -175,7 +175,7 @@ async fn fifty_tasks_write_and_read_at_once() {
 async fn what_was_answered_is_there_when_the_process_ends_at_once() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&running(1)).await.unwrap();
+    store.put_lease(&running(1), None).await.unwrap();
     store.put_key(&key("ci", "one")).await.unwrap();
     store.append_event(&event(1, 1, "acme")).await.unwrap();
     // What a killed process leaves: the files as they are this moment, without its memory, and
@@ -196,10 +196,10 @@ async fn what_was_answered_is_there_when_the_process_ends_at_once() {
 async fn a_store_that_was_closed_is_one_file_and_opens_again() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1)).await.unwrap();
+    store.put_lease(&lease(1), None).await.unwrap();
     store.close().await;
     assert_eq!(names(place.folder.path()), ["soma.db"]);
-    let error = store.put_lease(&lease(2)).await.unwrap_err();
+    let error = store.put_lease(&lease(2), None).await.unwrap_err();
     assert!(matches!(error, StoreError::Backend { .. }), "{error}");
     let again = place.open().await;
     assert_eq!(found(&again, LeaseQuery::default()).await, (ids([1]), 1));
@@ -225,7 +225,7 @@ async fn hostile_text_is_kept_as_it_is_and_does_nothing() {
         hostile.template = text.to_owned();
         hostile.owner = Owner(text.to_owned());
         hostile.labels = Labels::from([(text.to_owned(), text.to_owned())]);
-        store.put_lease(&hostile).await.unwrap();
+        store.put_lease(&hostile, None).await.unwrap();
         let mut happened = event(i64::from(number), number, text);
         happened.actor = text.to_owned();
         happened.happened = Happened::TimeoutSet { until: None };

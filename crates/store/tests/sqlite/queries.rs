@@ -25,7 +25,7 @@ async fn filled(place: &Place) -> SqliteStore {
             lease.template = "python".into();
             lease.name = Some(format!("box-{number}").parse().unwrap());
         }
-        store.put_lease(&lease).await.unwrap();
+        store.put_lease(&lease, None).await.unwrap();
     }
     store
 }
@@ -78,7 +78,7 @@ async fn both_orders_go_up_and_down_and_ids_break_ties() {
     let store = filled(&place).await;
     let mut twin = running(7);
     twin.created_at = Timestamp(6);
-    store.put_lease(&twin).await.unwrap();
+    store.put_lease(&twin, None).await.unwrap();
     for (sort, upwards) in
         [(Sort::CreatedAt, [1, 2, 3, 4, 5, 6, 7]), (Sort::State, [1, 3, 5, 7, 2, 4, 6])]
     {

@@ -1,0 +1,69 @@
+//! Which processes belong to one home, by how they were started.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A daemon, its starter or an engine.
+pub(crate) struct Process {
+    pub(crate) role: &'static str,
+    /// Its folder in `/proc`.
+    pub(crate) folder: PathBuf,
+}
+
+/// The daemon, its starter and the engine of a home, as far as they run.
+///
+/// Guests and supervisors are not among them: they are the sandboxes' own.
+pub(crate) fn of(home: &Path) -> Vec<Process> {
+    let home = home.display().to_string();
+    let named = format!("--home={home}");
+    let Ok(all) = fs::read_dir("/proc") else { return Vec::new() };
+    all.flatten()
+        .filter_map(|process| {
+            let typed = fs::read(process.path().join("cmdline")).ok()?;
+            let typed = String::from_utf8_lossy(&typed).into_owned();
+            let words: Vec<&str> = typed.split('\0').collect();
+            let is_ours = words.iter().any(|word| *word == home || *word == named);
+            let role = role(&words).filter(|_| is_ours)?;
+            Some(Process { role, folder: process.path() })
+        })
+        .collect()
+}
+
+/// Ends the daemon that a command started in a home, and waits until it is gone.
+pub(crate) fn end_daemon(home: &Path) {
+    let begin = Instant::now();
+    loop {
+        let all = of(home);
+        let daemons: Vec<_> = all.iter().filter(|process| process.role != "engine").collect();
+        if daemons.is_empty() || begin.elapsed() > PATIENCE {
+            return;
+        }
+        for daemon in daemons {
+            let name = daemon.folder.file_name().and_then(|name| name.to_str());
+            if let Some(id) = name.and_then(|name| Pid::from_raw(name.parse().ok()?)) {
+                let _ = kill_process(id, Signal::TERM);
+            }
+        }
+        sleep(Duration::from_millis(20));
+    }
+}
+
+fn role(words: &[&str]) -> Option<&'static str> {
+    let has = |word: &str| words.iter().any(|each| each.starts_with(word));
+    if has("engine") {
+        Some("engine")
+    } else if has("--inside") {
+        Some("daemon")
+    } else if has("serve") {
+        // An ordinary user's daemon starts engines itself.
+        Some(if rustix::process::geteuid().is_root() { "starter" } else { "daemon" })
+    } else {
+        None
+    }
+}
