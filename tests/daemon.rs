@@ -2,9 +2,11 @@
 
 mod contract;
 mod life;
+mod postgres;
 mod requests;
 mod sdks;
 mod strangers;
+mod transcript;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -24,6 +26,8 @@ pub(crate) struct Daemon {
     child: Child,
     pub(crate) address: String,
     pub(crate) home: Home,
+    /// What every daemon of this home is told by its environment.
+    variables: Vec<(String, String)>,
 }
 
 /// What was answered.
@@ -61,8 +65,10 @@ impl Daemon {
 
     /// The same with these variables.
     pub(crate) fn with(home: Home, variables: &[(&str, &str)]) -> Self {
-        let (child, address) = serve(&home, variables);
-        Self { child, address, home }
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        let variables: Vec<_> = variables.iter().map(owned).collect();
+        let (child, address) = serve(&home, &variables);
+        Self { child, address, home, variables }
     }
 
     pub(crate) fn key(&self) -> String {
@@ -136,7 +142,7 @@ impl Daemon {
 
     /// Starts the next daemon of the same home.
     pub(crate) fn restart(&mut self) {
-        (self.child, self.address) = serve(&self.home, &[]);
+        (self.child, self.address) = serve(&self.home, &self.variables);
     }
 
     /// Asks the daemon to end, and returns how it did.
@@ -154,8 +160,22 @@ impl Daemon {
     }
 }
 
+impl Daemon {
+    /// Ends the daemon, of whose home nothing is left then.
+    #[track_caller]
+    pub(crate) fn close(mut self) {
+        assert!(self.end().success());
+        let home = std::mem::replace(&mut self.home, Home::new());
+        drop(self);
+        home.assert_nothing_left();
+    }
+}
+
 impl Drop for Daemon {
     fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(Some(_))) {
+            return;
+        }
         if std::thread::panicking() {
             self.kill();
         } else {
@@ -164,11 +184,11 @@ impl Drop for Daemon {
     }
 }
 
-fn serve(home: &Home, variables: &[(&str, &str)]) -> (Child, String) {
+fn serve(home: &Home, variables: &[(String, String)]) -> (Child, String) {
     let mut soma = home.soma(["serve", "--listen", "127.0.0.1:0"]);
     // By this it is found again.
     soma.arg(format!("--home={}", home.path().display()));
-    soma.stderr(Stdio::inherit()).envs(variables.iter().copied());
+    soma.stderr(Stdio::inherit()).envs(variables.iter().cloned());
     let mut child = soma.spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     let first = lines.next().unwrap().unwrap();

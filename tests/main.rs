@@ -1,5 +1,6 @@
 //! What crosses crates.
 //!
+//! - `attacks`: what hostile code tries, a test for each line of the list;
 //! - `commands`: every command of `soma`, from outside, with real sandboxes;
 //! - `conformance`: the promises of `Provider`, on every provider;
 //! - `doctor`: `soma doctor` on machines made to lack things;
@@ -11,6 +12,7 @@
 //! - `metrics`: what a sandbox uses and what listens in it;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `daemon`: the daemon over HTTP, killed, damaged and lied to, and the SDKs of others;
+//! - `snapshots`: whole outputs beside recorded ones;
 //! - `shell`: `soma shell` from outside, through tmux;
 //! - `sudo`: becoming root in a sandbox, or not;
 //! - `user`: life as an ordinary user;
@@ -18,6 +20,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
+mod attacks;
 mod commands;
 mod conformance;
 mod daemon;
@@ -29,8 +32,8 @@ mod isolation;
 mod layering;
 mod metrics;
 mod run;
-
 mod shell;
+mod snapshots;
 mod sudo;
 mod support;
 mod user;

@@ -59,7 +59,7 @@ impl Operated {
         &self,
         id: &SandboxId,
         spec: &SandboxSpec,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Observed, ProviderError> {
         self.create_with(id, spec, "").await
     }
 
@@ -68,7 +68,7 @@ impl Operated {
         id: &SandboxId,
         spec: &SandboxSpec,
         record: &str,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Observed, ProviderError> {
         let action = Action::Create { spec, existing: 0 };
         let permitted = Rules::default().decide(&Caller::local(), action, spec.clone()).unwrap();
         self.provider.create(id, &permitted, record).await

@@ -99,7 +99,14 @@ impl Running {
         let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() };
         let create = Action::Create { spec: &spec, existing: 0 };
         let spec = Rules::default().decide(&Caller::local(), create, spec.clone())?;
-        Ok(self.provider.create(id, &spec, "").await?)
+        self.provider.create(id, &spec, "").await?;
+        Ok(())
+    }
+
+    /// Makes a sandbox and runs `true` in it.
+    pub(crate) async fn create_and_use(&self, id: &SandboxId) -> anyhow::Result<()> {
+        self.create(id).await?;
+        run_true(&self.guest(id)?).await
     }
 
     pub(crate) async fn destroy(&self, id: &SandboxId) -> anyhow::Result<()> {
@@ -118,8 +125,7 @@ impl Running {
         self.home.runtime.block_on(async {
             let id = random_id()?;
             let begin = Instant::now();
-            self.create(&id).await?;
-            let ran = run_true(&self.guest(&id)?).await;
+            let ran = self.create_and_use(&id).await;
             let until_true = begin.elapsed();
             self.destroy(&id).await?;
             let until_destroyed = begin.elapsed();

@@ -5,7 +5,7 @@ use std::process::Child;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{new, soma, text, works};
-use crate::support::{Home, eventually};
+use crate::support::{Home, SOMA, eventually};
 
 #[test]
 fn commands_at_the_same_time_start_one_daemon() {
@@ -47,4 +47,22 @@ fn a_daemon_that_cannot_start_says_why_in_one_line() {
     let said = text(&output.stderr);
     assert!(said.starts_with("soma: ") && said.lines().count() <= 2, "{said}");
     assert_eq!(soma(&home, &["ps"]).status.code(), Some(0));
+}
+
+#[test]
+fn the_daemon_keeps_nothing_that_its_starter_had_open() {
+    let home = Home::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let mut command = home.command("sh");
+    // The shell hands a second copy of the pipe on, at a number that no program expects.
+    command.args(["-c", "exec 7>&1 && exec \"$0\" ps 1>/dev/null 2>/dev/null"]).arg(&**SOMA);
+    let status = command.stdout(writer).status().unwrap();
+    drop(command);
+    assert_eq!(status.code(), Some(0));
+    assert!(!home.daemons().is_empty());
+    // Ends only when nobody has the other end open any more.
+    let mut left = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut left).unwrap();
+    assert!(!home.daemons().is_empty(), "the daemon had to end for it");
+    home.assert_nothing_left();
 }

@@ -1,9 +1,9 @@
 //! What is said about the commands themselves: help, completions, manual pages.
 
 use std::fmt::Write as _;
-use std::path::Path;
 
 use super::works;
+use crate::snapshots::compare;
 use crate::support::Home;
 
 /// Every command that is shown.
@@ -24,12 +24,7 @@ fn the_help_of_every_command_is_as_it_was() {
         assert!(help.contains("Usage: soma "), "{help}");
         let _ = write!(helps, "\n=== soma {command}\n\n{help}");
     }
-    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/snapshots/help.txt"));
-    if std::env::var_os("SOMA_RECORD").is_some() {
-        std::fs::write(path, &helps).unwrap();
-    }
-    let recorded = std::fs::read_to_string(path).unwrap_or_default();
-    assert!(recorded == helps, "the help changed: run with SOMA_RECORD=1 and look at the change");
+    compare("help.txt", &helps);
 }
 
 #[test]

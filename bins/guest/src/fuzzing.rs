@@ -131,3 +131,24 @@ pub fn messages(bytes: &[u8]) {
     // Nothing is left that the next one could take for its own.
     let _ = rustix::net::recv(&far, &mut [0; 8], RecvFlags::DONTWAIT);
 }
+
+/// Expands a path of a caller's: absolute ones stay as they are, and all others lie beneath the
+/// home, whatever is in them.
+pub fn paths(bytes: &[u8]) {
+    let Ok(text) = std::str::from_utf8(bytes) else { return };
+    let user = users::User {
+        name: "user".to_owned(),
+        uid: 1000,
+        gid: 1000,
+        groups: Vec::new(),
+        home: "/home/user".into(),
+        shell: "/bin/sh".into(),
+    };
+    let Ok(path) = crate::paths::expand(text, &user, None) else { return };
+    assert!(path.is_absolute(), "{}", path.display());
+    assert!(!text.contains('\0'));
+    if !text.starts_with('/') {
+        let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
+        assert!(!climbs, "{}", path.display());
+    }
+}

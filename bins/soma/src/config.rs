@@ -5,6 +5,7 @@
 //! `soma config` shows it. A key that is not known and a value that makes no sense are errors
 //! that name the line: what is misspelt must not be silently something else.
 
+mod database;
 mod file;
 mod show;
 
@@ -19,6 +20,7 @@ use domain::{Bytes, MilliCpus};
 use telemetry::Format;
 
 use crate::failure::Failure;
+pub(crate) use database::Database;
 use file::File;
 pub(crate) use show::{ConfigArguments, run};
 
@@ -40,6 +42,10 @@ pub(crate) struct SettingArguments {
     /// How many sandboxes there may be at one time [default: 1000].
     #[arg(long, value_name = "NUMBER")]
     max_sandboxes: Option<String>,
+    /// Where the daemon remembers: `file`, or postgres://USER@HOST/DATABASE without a password
+    /// [default: file].
+    #[arg(long, value_name = "ADDRESS")]
+    database: Option<String>,
 }
 
 /// Where a value comes from.
@@ -162,6 +168,7 @@ pub(crate) struct Settings {
     pub(crate) max_disk: Setting<Bytes>,
     pub(crate) allow_unenforced: Setting<bool>,
     pub(crate) retention: Setting<Time>,
+    pub(crate) database: Setting<Database>,
 }
 
 impl Settings {
@@ -194,6 +201,14 @@ impl Settings {
             // The name that every program with OpenTelemetry knows.
             let usual = "OTEL_EXPORTER_OTLP_ENDPOINT";
             otlp_endpoint = pick.one("otlp_endpoint", usual, None, Endpoint::default())?;
+        }
+        let database =
+            pick.one("database", "SOMA_DATABASE", typed.database.as_deref(), Database::File)?;
+        if database.origin == Origin::Flag && database.value.has_password() {
+            return Err(Failure::usage(
+                "--database: a password among the words of a command is seen by every user",
+            )
+            .hint("write the address to SOMA_DATABASE or to `database` in config.toml"));
         }
         Ok(Self {
             listen: pick.one(
@@ -239,6 +254,7 @@ impl Settings {
                 None,
                 Time(Duration::from_hours(24 * 7)),
             )?,
+            database,
         })
     }
 
@@ -342,12 +358,31 @@ mod tests {
         let text = "listen = \"off\"\ndomain = \"sbx.example\"\nhosts = [\"a\", \"b\"]\n\
                     origins = [\"https://c\"]\nlog_level = \"debug\"\nlog_format = \"json\"\n\
                     otlp_endpoint = \"http://c:4318\"\nmax_sandboxes = 5\nmax_memory = \"1g\"\n\
-                    max_cpus = 1.5\nmax_disk = \"2g\"\nallow_unenforced = false\nretention = \"1d\"\n";
+                    max_cpus = 1.5\nmax_disk = \"2g\"\nallow_unenforced = false\nretention = \"1d\"\n\
+                    database = \"postgres://anna@localhost/memory\"\n";
         let settings = gather(text, &SettingArguments::default(), &[]).unwrap();
         assert_eq!(settings.hosts.value, Words(vec!["a".into(), "b".into()]));
         assert_eq!(settings.max_cpus.value, MilliCpus(1500));
         assert_eq!(settings.rules().sandboxes, 5);
         assert!(!settings.rules().unenforced);
         assert_eq!(settings.retention.value, Time(Duration::from_hours(24)));
+        assert_eq!(settings.database.value.to_string(), "postgres://anna@localhost:5432/memory");
+    }
+
+    #[test]
+    fn a_password_comes_from_the_environment_or_the_file_and_is_never_repeated() {
+        let address = "postgres://anna:swordfish@localhost/memory";
+        let none = SettingArguments::default();
+        let set = gather("", &none, &[("SOMA_DATABASE", address)]).unwrap();
+        assert!(!format!("{} {set:?}", set.database.value).contains("swordfish"));
+        gather(&format!("database = \"{address}\""), &none, &[]).unwrap();
+        let typed = SettingArguments { database: Some(address.into()), ..Default::default() };
+        let error = gather("", &typed, &[]).unwrap_err();
+        assert!(error.message.contains("seen by every user"), "{error}");
+        for wrong in ["postgres://anna:swordfish@db.example/memory", "mysql://anna:swordfish@a/b"] {
+            let error = gather("", &none, &[("SOMA_DATABASE", wrong)]).unwrap_err();
+            assert!(error.message.starts_with("SOMA_DATABASE: "), "{error}");
+            assert!(!format!("{error:?}").contains("swordfish"), "{error}");
+        }
     }
 }

@@ -11,12 +11,14 @@
 //!                 it answers
 //! ```
 //!
-//! Files of the daemon are in `HOME/daemon`: `soma.sock`, `soma.db`, `api-key`, `lock`.
+//! Files of the daemon are in `HOME/daemon`: `soma.sock`, `soma.db`, `api-key`, `lock`, and
+//! `home-id` once it remembers in a server (`memory.rs`).
 
 mod daemon;
 mod detach;
 mod engines;
 mod key;
+mod memory;
 mod starter;
 mod welcome;
 
@@ -58,7 +60,7 @@ pub(crate) struct ServeArguments {
 
 /// Serves until it is told to end.
 pub(crate) fn run(home: &Path, arguments: &ServeArguments) -> Result<u8, Failure> {
-    forget_who_started_us().map_err(|error| Failure::own(&error))?;
+    forget_who_started_us(arguments.inside).map_err(|error| Failure::own(&error))?;
     if arguments.detach {
         return detach::run(home);
     }
@@ -72,8 +74,10 @@ pub(crate) fn run(home: &Path, arguments: &ServeArguments) -> Result<u8, Failure
     }
 }
 
-/// Signals, limits and files are ours to choose, not those of whoever typed the command.
-fn forget_who_started_us() -> std::io::Result<()> {
+/// Signals, limits and files are ours to choose, not those of whoever typed the command. What they
+/// left open is closed: a pipe that a daemon holds for them would never end.
+fn forget_who_started_us(inside: Option<RawFd>) -> std::io::Result<()> {
+    sys_linux::descriptors::close_all_but(inside.as_slice())?;
     sys_linux::process::reset_signals()?;
     // Whoever reads what we say may stop reading.
     sys_linux::process::ignore(Signal::PIPE.as_raw());

@@ -94,6 +94,7 @@ fn observe(mut lease: Lease, seen: &Observed) -> Lease {
     }
     lease.state = state;
     lease.unenforced.clone_from(&seen.unenforced);
+    lease.missing_layers.clone_from(&seen.missing_layers);
     lease
 }
 

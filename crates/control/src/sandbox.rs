@@ -172,12 +172,11 @@ impl Task {
             self.shared.store.put_lease(&self.lease, None),
             self.shared.provider.create(&self.lease.id, spec, &record)
         );
-        created?;
+        let seen = created?;
         indexed?;
         let made = now();
-        if self.lease.spec.allow_unenforced {
-            self.lease.unenforced = self.shared.provider.inspect(&self.lease.id).await?.unenforced;
-        }
+        self.lease.unenforced = seen.unenforced;
+        self.lease.missing_layers = seen.missing_layers;
         self.lease.until = self.lease.spec.limits.timeout.map(|timeout| made.after(timeout));
         let State::Starting(starting) = self.lease.state.clone() else {
             return Err(ControlError::Closing);

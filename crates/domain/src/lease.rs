@@ -5,7 +5,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Labels, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
+use crate::{Labels, Layer, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
 
 /// Raised with every change of what follows; all earlier ones stay readable.
 const VERSION: u32 = 1;
@@ -59,6 +59,9 @@ pub struct Lease {
     /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
     #[serde(default)]
     pub unenforced: Vec<Limit>,
+    /// The layers of isolation that its host could not give it.
+    #[serde(default)]
+    pub missing_layers: Vec<Layer>,
     /// When it was asked for.
     pub created_at: Timestamp,
     /// When it went into the state that it is in.
@@ -104,6 +107,7 @@ impl Lease {
             on_timeout: OnTimeout::default(),
             secure: true,
             unenforced: Vec::new(),
+            missing_layers: Vec::new(),
             created_at: now,
             changed_at: now,
             until: None,

@@ -169,7 +169,7 @@ impl Provider for NativeProvider {
         id: &SandboxId,
         spec: &Permitted<SandboxSpec>,
         record: &str,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Observed, ProviderError> {
         let spec = spec.get();
         let wish = Wish {
             limits: spec.limits.clone(),
@@ -177,8 +177,12 @@ impl Provider for NativeProvider {
             allow_unenforced: spec.allow_unenforced,
             record: checked(record)?,
         };
-        self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?;
-        self.set_up(id, spec).await
+        let observed = match self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?.0 {
+            Answer::Observed(observed) => observed,
+            other => return Err(odd(&other)),
+        };
+        self.set_up(id, spec).await?;
+        Ok(observed)
     }
 
     async fn connect(

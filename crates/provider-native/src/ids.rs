@@ -116,6 +116,11 @@ impl Ranges {
         Self::between(1, 1 + (ids / size - 1) * size, size)
     }
 
+    /// Whether a sandbox has one id only.
+    pub(crate) fn are_single(&self) -> bool {
+        self.size == 1
+    }
+
     fn between(first: u32, last: u32, size: u32) -> Self {
         Self {
             taken: BTreeSet::new(),

@@ -22,8 +22,11 @@ mod durable;
 pub mod engine;
 mod failure;
 mod fingerprint;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod home;
 mod ids;
+mod landlock;
 mod launch;
 mod link;
 mod manifest;

@@ -3,7 +3,7 @@
 //! The lists are data with reasons: `seccomp/x86_64.json`. They are compiled once, when the
 //! engine starts, and put on every sandbox's first process before it executes anything.
 
-use seccompiler::{BpfProgram, TargetArch};
+use seccompiler::{BpfProgram, TargetArch, sock_filter};
 
 use crate::failure::{Failure, Kind};
 
@@ -27,13 +27,14 @@ impl Filters {
             .map_err(|error| Failure::new(step, error, Kind::Broken))?;
         // The narrowing ones first: the last one refuses `seccomp` itself to nobody, but a
         // filter that is put on is judged by those before it.
-        ["families", "refuse", "allow"]
+        ["families", "requests", "refuse", "allow"]
             .into_iter()
             .map(|name| {
                 lists.remove(name).ok_or_else(|| {
                     Failure::new(step, format!("the list `{name}` is missing"), Kind::Broken)
                 })
             })
+            .chain([Ok(no_foreign_entry())])
             .collect::<Result<_, _>>()
             .map(Self)
     }
@@ -47,6 +48,26 @@ impl Filters {
         }
         Ok(())
     }
+}
+
+/// Kills whoever enters the kernel by the door of the x32 interface, whose calls have numbers of
+/// their own. The compiled lists kill those who come by the 32 bit one, because it is another
+/// architecture to them; this one has the same name as ours.
+fn no_foreign_entry() -> BpfProgram {
+    const LOAD_WORD: u16 = 0x20;
+    const JUMP_IF_AT_LEAST: u16 = 0x35;
+    const RETURN: u16 = 0x06;
+    const X32: u32 = 0x4000_0000;
+    const KILL_PROCESS: u32 = 0x8000_0000;
+    const ALLOW: u32 = 0x7fff_0000;
+    let instruction = |code, jt, jf, k| sock_filter { code, jt, jf, k };
+    vec![
+        // The number of the call is the first word of what a filter is shown.
+        instruction(LOAD_WORD, 0, 0, 0),
+        instruction(JUMP_IF_AT_LEAST, 0, 1, X32),
+        instruction(RETURN, 0, 0, KILL_PROCESS),
+        instruction(RETURN, 0, 0, ALLOW),
+    ]
 }
 
 #[cfg(test)]

@@ -41,7 +41,7 @@ pub const LARGEST_RECORD: usize = 64 << 10;
 /// - An id that is not there is [`ProviderError::NotFound`], except for `destroy`.
 #[async_trait]
 pub trait Provider: Send + Sync {
-    /// Makes the sandbox and waits until its guest answers.
+    /// Makes the sandbox and waits until its guest answers; says what came of it.
     ///
     /// `record` is kept with the sandbox for whoever finds it later, and is not read.
     async fn create(
@@ -49,7 +49,7 @@ pub trait Provider: Send + Sync {
         id: &SandboxId,
         spec: &Permitted<SandboxSpec>,
         record: &str,
-    ) -> Result<(), ProviderError>;
+    ) -> Result<Observed, ProviderError>;
 
     /// Opens a fresh stream to the guest.
     async fn connect(

@@ -1,6 +1,6 @@
 //! What a provider sees of a sandbox from outside.
 
-use domain::{Ending, Limit, SandboxId};
+use domain::{Ending, Layer, Limit, SandboxId};
 use serde::{Deserialize, Serialize};
 
 /// One sandbox as its provider sees it now.
@@ -12,6 +12,8 @@ pub struct Observed {
     pub condition: Condition,
     /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
     pub unenforced: Vec<Limit>,
+    /// The layers of isolation that its host could not give it.
+    pub missing_layers: Vec<Layer>,
 }
 
 /// Whether a sandbox runs.

@@ -6,19 +6,40 @@ use domain::SandboxName;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// What is on the disk is no database of ours, or is damaged.
-    #[error("the database `{path}` cannot be read: {reason}")]
+    /// What is there is no database of ours, or is damaged.
+    #[error("the database `{name}` cannot be read: {reason}")]
     Damaged {
-        /// Which file.
-        path: String,
+        /// Which file, or which database of which server.
+        name: String,
         /// What is wrong with it.
         reason: String,
     },
     /// It was written by a later Soma.
-    #[error("the database `{path}` is of a later soma: use that one, or move the file away")]
+    #[error("the database `{name}` is of a later soma: use that one, or another database")]
     Later {
-        /// Which file.
-        path: String,
+        /// Which file, or which database of which server.
+        name: String,
+    },
+    /// It is the memory of another daemon.
+    #[error(
+        "the database `{name}` belongs to the daemon of another home: \
+         give this one a database of its own"
+    )]
+    Taken {
+        /// Which database of which server.
+        name: String,
+    },
+    /// Its server does not answer, or not to us.
+    #[error(
+        "the database `{name}` does not answer: \
+         see that its server runs, that it can be reached from here, and that the user may use it"
+    )]
+    Unreachable {
+        /// Which database of which server.
+        name: String,
+        /// Why.
+        #[source]
+        source: Box<dyn std::error::Error + Send + Sync>,
     },
     /// Another sandbox of the same owner has this name.
     #[error("a sandbox with the name `{name}` is there already: take another name")]

@@ -4,11 +4,14 @@
 //! in: [`Store::put_lease`] is called with what the folders say, and a store that was lost fills
 //! again at the next start. Keys and events have no other place.
 //!
-//! Start at [`Store`]. [`sqlite`] is the one that needs nothing; callers know only the trait.
+//! Start at [`Store`]. [`sqlite`] is the one that needs nothing, [`postgres`] the one in a server
+//! that is there anyway; callers know only the trait.
 
 mod error;
 mod key;
+pub mod postgres;
 mod query;
+mod sql;
 pub mod sqlite;
 
 use async_trait::async_trait;

@@ -8,31 +8,28 @@
 //! survives the end of this process. When the host itself stops without warning, the last writes
 //! may be missing, though never half of one. For sandboxes that is no loss, because their folders
 //! say it again; the last events may be gone; keys are written with `synchronous = FULL`
-//! (`keys.rs`) and stay.
+//! and stay.
 //!
-//! Start at [`SqliteStore::open`]. The SQL is what PostgreSQL understands too, apart from the
-//! tables themselves (`migrations/`), the pragmas and what looks at the file (`file.rs`,
+//! Start at [`SqliteStore::open`]. The statements are those of every database (`sql.rs`); here are
+//! the tables themselves (`migrations/`), the pragmas and what looks at the file (`file.rs`,
 //! `inspect.rs`).
 
-mod events;
 mod failure;
 mod file;
 mod inspect;
-mod keys;
-mod leases;
 mod migrations;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Event, Lease, SandboxId};
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
-use sqlx::{ConnectOptions, Sqlite, Transaction};
+use sqlx::{ConnectOptions, Connection, Sqlite, Transaction};
 
-use crate::{ApiKey, EventQuery, KeyHash, LeaseQuery, Page, Store, StoreError};
+use crate::StoreError;
+use crate::sql::{self, Database, Row, Statement, failed};
 use inspect::Found;
 
 /// How long a write waits for another process that has the file: a backup, or a curious person.
@@ -49,6 +46,9 @@ const STATEMENTS: usize = 24;
 
 /// What is kept of the write-ahead log between checkpoints, in bytes.
 const LOG: u32 = 4 << 20;
+
+/// How a transaction begins that may write from its first statement on.
+const WRITING: &str = "BEGIN IMMEDIATE";
 
 /// A store in one SQLite file.
 ///
@@ -80,21 +80,21 @@ impl SqliteStore {
     pub async fn open(path: &Path) -> Result<(Self, Opened), StoreError> {
         let named = || path.display().to_string();
         let mut opened = Opened::default();
-        let found = match file::prepare(path).map_err(failure::of("open the file"))? {
+        let found = match file::prepare(path).map_err(failed("open the file"))? {
             file::Prepared::Ready => inspect::inspect(path, connection(path)).await?,
             file::Prepared::LogWithoutDatabase => Found::Broken,
         };
         match found {
             Found::Usable => {}
-            Found::Later => return Err(StoreError::Later { path: named() }),
+            Found::Later => return Err(StoreError::Later { name: named() }),
             Found::Foreign => {
                 let reason = "it is another program's: move it away".to_owned();
-                return Err(StoreError::Damaged { path: named(), reason });
+                return Err(StoreError::Damaged { name: named(), reason });
             }
             Found::Broken => {
                 let moved = file::set_aside(path);
-                opened.set_aside = Some(moved.map_err(failure::of("set a damaged file aside"))?);
-                file::prepare(path).map_err(failure::of("make a new file"))?;
+                opened.set_aside = Some(moved.map_err(failed("set a damaged file aside"))?);
+                file::prepare(path).map_err(failed("make a new file"))?;
             }
         }
         let store = Self::connect(path).await?;
@@ -125,17 +125,7 @@ impl SqliteStore {
         let writer = writer.map_err(|error| failure::in_file(path, "connect", error))?;
         let reading = connection(path).read_only(true);
         let readers = pool().max_connections(READERS).connect_lazy_with(reading);
-        Ok(Self { path: path.to_owned(), writer, readers, most_events: events::MOST })
-    }
-
-    /// A transaction that may write from its first statement on.
-    async fn write(&self) -> Result<Transaction<'static, Sqlite>, sqlx::Error> {
-        self.writer.begin_with("BEGIN IMMEDIATE").await
-    }
-
-    /// What a failure here is to the caller.
-    fn failure(&self, step: &'static str) -> impl Fn(sqlx::Error) -> StoreError {
-        move |error| failure::in_file(&self.path, step, error)
+        Ok(Self { path: path.to_owned(), writer, readers, most_events: sql::MOST_EVENTS })
     }
 }
 
@@ -153,32 +143,84 @@ fn connection(path: &Path) -> SqliteConnectOptions {
 }
 
 #[async_trait]
-impl Store for SqliteStore {
-    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError> {
-        self.write_lease(lease, event).await
+impl Database for SqliteStore {
+    async fn write(&self, statements: Vec<Statement>) -> Result<(), sqlx::Error> {
+        run(self.writer.begin_with(WRITING).await?, statements).await
     }
 
-    async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {
-        self.delete_lease(id).await
+    /// How hard a connection syncs cannot be changed for one transaction, so a connection is made
+    /// for it. Keys are made by people, and it takes a millisecond.
+    async fn write_for_good(&self, statements: Vec<Statement>) -> Result<(), sqlx::Error> {
+        let options = connection(&self.path).synchronous(SqliteSynchronous::Full);
+        let mut connection = options.connect().await?;
+        run(connection.begin_with(WRITING).await?, statements).await?;
+        // It is written, whatever becomes of the connection.
+        let _ = connection.close().await;
+        Ok(())
     }
 
-    async fn leases(&self, query: &LeaseQuery) -> Result<Page<Lease>, StoreError> {
-        self.find_leases(query).await
+    async fn read(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>, sqlx::Error> {
+        let mut transaction = self.readers.begin().await?;
+        let mut answers = Vec::with_capacity(statements.len());
+        for statement in statements {
+            let columns = statement.columns();
+            let rows = sql::bind::<Sqlite>(statement).fetch_all(&mut *transaction).await?;
+            answers
+                .push(rows.iter().map(|row| sql::cells(row, columns)).collect::<Result<_, _>>()?);
+        }
+        Ok(answers)
     }
 
-    async fn put_key(&self, key: &ApiKey) -> Result<(), StoreError> {
-        self.write_key(key).await
+    fn failure(&self, step: &'static str, error: sqlx::Error) -> StoreError {
+        failure::in_file(&self.path, step, error)
     }
 
-    async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
-        self.find_key(hash).await
+    fn damaged(&self, reason: String) -> StoreError {
+        failure::damaged(&self.path, reason)
     }
 
-    async fn append_event(&self, event: &Event) -> Result<(), StoreError> {
-        self.write_event(event).await
+    fn most_events(&self) -> i64 {
+        self.most_events
     }
+}
 
-    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError> {
-        self.find_events(query).await
+async fn run(
+    mut transaction: Transaction<'_, Sqlite>,
+    statements: Vec<Statement>,
+) -> Result<(), sqlx::Error> {
+    for statement in statements {
+        sql::bind(statement).execute(&mut *transaction).await?;
+    }
+    transaction.commit().await
+}
+
+#[cfg(test)]
+mod tests {
+    use domain::{Event, Happened, Owner, SandboxId, Timestamp};
+
+    use super::*;
+    use crate::{EventQuery, Store};
+
+    #[tokio::test]
+    async fn the_oldest_events_make_room() {
+        let folder = tempfile::tempdir().unwrap();
+        let (mut store, _) = SqliteStore::open(&folder.path().join("soma.db")).await.unwrap();
+        store.most_events = 10;
+        for at in 0..25 {
+            let event = Event {
+                at: Timestamp(at),
+                sandbox: SandboxId::from_random([0; 15]),
+                owner: Owner::default(),
+                actor: "local".to_owned(),
+                happened: Happened::TimeoutSet { until: None },
+            };
+            store.append_event(&event).await.unwrap();
+        }
+        let kept = store.events(&EventQuery::default()).await.unwrap();
+        assert_eq!(
+            kept.iter().map(|event| event.at.0).collect::<Vec<_>>(),
+            (15..25).collect::<Vec<_>>()
+        );
+        store.close().await;
     }
 }

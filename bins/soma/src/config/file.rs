@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 13] = [
+pub(crate) const KEYS: [&str; 14] = [
     "listen",
     "domain",
     "hosts",
@@ -24,6 +24,7 @@ pub(crate) const KEYS: [&str; 13] = [
     "max_disk",
     "allow_unenforced",
     "retention",
+    "database",
 ];
 
 /// What the file says: each value as text, and its line.

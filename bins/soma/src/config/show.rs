@@ -90,6 +90,7 @@ impl Settings {
             max_disk,
             allow_unenforced,
             retention,
+            database,
         ]
     }
 }

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::path::Path;
 
+use guest_proto::GuestError;
+use guest_proto::client::Download;
 use guest_proto::filesystem::EntryInfo;
 
 use super::folder::Folder;
@@ -33,7 +35,9 @@ pub(super) async fn copy(
     match followed(&entry) {
         Kind::File => {
             progress.expect(u64::try_from(entry.size).ok());
-            file(inside, &entry.path, entry.mode, &folder, &name, progress).await
+            let download = inside.guest.download(&entry.path, inside.user()).await;
+            let download = download.map_err(|error| refused_inside(&error))?;
+            file(download, entry.mode, &folder, &name, progress).await
         }
         Kind::Folder => {
             let folder = folder.folder(&name, entry.mode)?;
@@ -94,17 +98,14 @@ fn split(destination: &Path, entry: &EntryInfo) -> Result<(Folder, String), Fail
     Ok((folder, name.to_owned()))
 }
 
+/// The download is begun first of all: what cannot be read empties nothing here.
 async fn file(
-    inside: &Inside,
-    path: &str,
+    mut download: Download,
     mode: u32,
     folder: &Folder,
     name: &str,
     progress: &Progress,
 ) -> Result<(), Failure> {
-    // First of all: what cannot be read empties nothing here.
-    let download = inside.guest.download(path, inside.user()).await;
-    let mut download = download.map_err(|error| refused_inside(&error))?;
     let (mut file, written) = folder.file(name, mode)?;
     while let Some(bytes) = download.next().await.map_err(|error| refused_inside(&error))? {
         file.write_all(&bytes).map_err(|error| here(&written, "written", error))?;
@@ -131,6 +132,7 @@ async fn tree(
         let left = listed.map_err(|error| refused_inside(&error))?.into_iter();
         Ok::<_, Failure>(Level { folder, path, left })
     };
+    let mut left_out = 0_u64;
     let mut levels = vec![enter(folder, path).await?];
     while let Some(level) = levels.last_mut() {
         let Some(entry) = level.left.next() else {
@@ -140,7 +142,24 @@ async fn tree(
         let path = below(&level.path, &entry.name);
         match kind(&entry) {
             Kind::File => {
-                file(inside, &path, entry.mode, &level.folder, &entry.name, progress).await?;
+                match inside.guest.download(&path, inside.user()).await {
+                    Ok(download) => {
+                        file(download, entry.mode, &level.folder, &entry.name, progress).await?;
+                    }
+                    // One file that nobody may read, or whose name is no text, does not keep the
+                    // others.
+                    Err(
+                        error @ (GuestError::NotFound { .. }
+                        | GuestError::PermissionDenied { .. }
+                        | GuestError::IsADirectory { .. }
+                        | GuestError::InvalidArgument { .. }
+                        | GuestError::FailedPrecondition { .. }),
+                    ) => {
+                        left_out += 1;
+                        progress.say(&format!("`{path}` is left out: {error}\n"));
+                    }
+                    Err(error) => return Err(refused_inside(&error)),
+                }
             }
             Kind::Link => {
                 let text = inside.link(&path).await?;
@@ -157,5 +176,8 @@ async fn tree(
             Kind::Other => progress.say(&format!("`{path}` is left out: it is no file\n")),
         }
     }
-    Ok(())
+    match left_out {
+        0 => Ok(()),
+        count => Err(Failure::new(FAILED, format!("{count} of the files could not be copied"))),
+    }
 }

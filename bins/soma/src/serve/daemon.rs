@@ -13,11 +13,11 @@ use gateway::{Addresses, Gateway, Listener};
 use provider_native::Home;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
-use store::sqlite::SqliteStore;
 use telemetry::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::{info, warn};
+use tracing::info;
 
+use super::memory::Memory;
 use super::{ServeArguments, engines, key, welcome};
 use crate::config::{Listen, Settings};
 use crate::failure::{Failure, SOMA_FAILED};
@@ -65,12 +65,13 @@ async fn serve(
         otlp_endpoint: settings.otlp_endpoint.value.0.clone(),
     })
     .map_err(|error| Failure::own(&error))?;
-    let store = open_store(&folder).await?;
+    let memory = Memory::open(&folder, &settings.database.value).await?;
+    let store = memory.store();
     let (key, key_file) =
         key::prepare(&folder, store.as_ref()).await.map_err(|error| Failure::own(&error))?;
     let options =
         control::Options { rules: settings.rules(), retention: settings.retention.value.0 };
-    let (control, found) = Control::open(Arc::new(provider), Arc::clone(&store) as _, options)
+    let (control, found) = Control::open(Arc::new(provider), Arc::clone(&store), options)
         .await
         .map_err(|error| Failure::own(&error))?;
     if found.running + found.ended > 0 {
@@ -82,7 +83,7 @@ async fn serve(
         origins: settings.origins.value.0.clone(),
     };
     let metrics = Arc::new(Metrics::new(env!("CARGO_PKG_VERSION")));
-    let gateway = Gateway::new(control.clone(), Arc::clone(&store) as _, metrics, addresses);
+    let gateway = Gateway::new(control.clone(), Arc::clone(&store), metrics, addresses);
     let listeners = listeners(&folder, settings).await?;
     let address = listeners.iter().find_map(Listener::address);
     // Before anybody is told that it is ready, and may tell it to end.
@@ -107,7 +108,7 @@ async fn serve(
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     serving.end().await;
     control.close().await;
-    store.close().await;
+    memory.close().await;
     let _ = std::fs::remove_file(folder.join("soma.sock"));
     telemetry.shutdown();
     Ok(())
@@ -136,19 +137,6 @@ fn take(folder: &Path) -> Result<File, Failure> {
         }
         Err(error) => Err(failed(error.into())),
     }
-}
-
-async fn open_store(folder: &Path) -> Result<Arc<SqliteStore>, Failure> {
-    let opened = SqliteStore::open(&folder.join("soma.db")).await;
-    let (store, opened) = opened.map_err(|error| Failure::own(&error))?;
-    if let Some(aside) = opened.set_aside {
-        warn!(
-            aside = %aside.display(),
-            "the database was damaged and is set aside; what the sandboxes' folders say is \
-             indexed anew"
-        );
-    }
-    Ok(Arc::new(store))
 }
 
 async fn listeners(folder: &Path, settings: &Settings) -> Result<Vec<Listener>, Failure> {

@@ -53,6 +53,9 @@ pub struct Sandbox {
     /// Limits that nothing holds it to, as was allowed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub unenforced: Vec<String>,
+    /// Layers of isolation that its host could not give it; `soma doctor` says why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub missing_layers: Vec<String>,
 }
 
 impl From<&Lease> for Sandbox {
@@ -78,6 +81,7 @@ impl From<&Lease> for Sandbox {
             labels: lease.labels.clone(),
             network_policy: Network { mode: NetworkMode::DenyAll },
             unenforced: lease.unenforced.iter().map(ToString::to_string).collect(),
+            missing_layers: lease.missing_layers.iter().map(ToString::to_string).collect(),
         }
     }
 }

@@ -87,12 +87,21 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// In a cgroup that was delegated to us, makes room for its parts by leaving it for one.
+    /// In a cgroup that was delegated to us, makes room for its parts by leaving it for one, with
+    /// the daemon that started us.
     fn settle_beside_ourselves(&self) -> Result<(), Failure> {
         let Some(root) = self.roots.first() else { return Ok(()) };
         let own = root.join(ENGINE);
         fs::create_dir_all(&own).step("make a cgroup")?;
-        write(&own.join("cgroup.procs"), &std::process::id().to_string())?;
+        let processes = own.join("cgroup.procs");
+        write(&processes, &std::process::id().to_string())?;
+        for process in fs::read_to_string(root.join("cgroup.procs")).unwrap_or_default().lines() {
+            let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+            if name.trim_end() == "soma" {
+                // One that is gone by now needs no moving; whoever stays is met below.
+                let _ = write(&processes, process);
+            }
+        }
         write(&root.join("cgroup.subtree_control"), &self.controllers())
     }
 

@@ -139,8 +139,8 @@ impl Engine {
                 let refusal = Refusal::Invalid(format!("sandbox `{id}` is being destroyed"));
                 return self.answer(waiter, Err(refusal));
             }
-            if self.is_running(id) {
-                return self.answer(waiter, Ok(Answer::Done));
+            if let Some(seen) = self.observe(id) {
+                return self.answer(waiter, Ok(Answer::Observed(seen)));
             }
             if let Some(sandbox) = self.sandboxes.get_mut(id) {
                 sandbox.waiting.push(waiter);
@@ -221,7 +221,7 @@ impl Engine {
         body.is_some_and(|body| matches!(body.stage, Stage::Ready(_)))
     }
 
-    fn observe(&self, id: &SandboxId) -> Option<Observed> {
+    pub(super) fn observe(&self, id: &SandboxId) -> Option<Observed> {
         let sandbox = self.sandboxes.get(id)?;
         let condition = match (&sandbox.ending, self.is_running(id)) {
             (Some(ending), _) => Condition::Ended(ending.clone()),
@@ -230,7 +230,8 @@ impl Engine {
             (None, false) => return None,
         };
         let unenforced = sandbox.unenforced.clone();
-        Some(Observed { id: id.clone(), condition, unenforced })
+        let missing_layers = self.host.missing_layers();
+        Some(Observed { id: id.clone(), condition, unenforced, missing_layers })
     }
 
     /// Answers everybody who waits for this sandbox.

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use domain::{Bytes, Limit};
+use domain::{Bytes, Layer, Limit};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sys_linux::descriptors::close_all_but;
@@ -19,6 +19,7 @@ use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
 use crate::home::{Home, make_folder, open_own};
 use crate::ids::Ranges;
+use crate::landlock;
 use crate::link;
 use crate::rights::Rights;
 use crate::seccomp::Filters;
@@ -37,6 +38,7 @@ pub(super) struct Host {
     /// The engine's own namespaces, to come back to.
     pub(super) network: File,
     pub(super) names: File,
+    has_landlock: bool,
     /// How many launchers work at one time.
     pub(super) launchers: usize,
     _lock: File,
@@ -88,6 +90,7 @@ impl Host {
             termination,
             network,
             names,
+            has_landlock: landlock::is_available(),
             launchers,
             _lock: lock,
         }))
@@ -102,6 +105,16 @@ impl Host {
             unenforced.push(Limit::Disk);
         }
         unenforced
+    }
+
+    /// The layers of isolation that sandboxes on this host go without.
+    pub(super) fn missing_layers(&self) -> Vec<Layer> {
+        let layers = [
+            (Layer::Landlock, !self.has_landlock),
+            (Layer::OwnIds, self.ranges.are_single()),
+            (Layer::OwnDisk, self.storage(Bytes(0)) == Storage::Folder),
+        ];
+        layers.into_iter().filter(|(_, missing)| *missing).map(|(layer, _)| layer).collect()
     }
 
     /// Whether processes are counted by id, for want of a cgroup that does.

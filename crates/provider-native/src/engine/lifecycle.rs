@@ -250,7 +250,8 @@ impl Engine {
         match self.try_to_bind(key, id) {
             Ok(()) => {
                 self.prepare_after = Instant::now() + PREPARE_LATER;
-                self.answer_waiting(id, &Ok(Answer::Done));
+                let made = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
+                self.answer_waiting(id, &made);
             }
             Err(failure) => {
                 self.bodies.get_mut(&key).into_iter().for_each(|body| {

@@ -27,6 +27,7 @@ use super::identity;
 use super::layers::{DEVICES, new_file_system};
 use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
+use crate::landlock;
 use crate::link;
 use crate::seccomp::Filters;
 
@@ -123,6 +124,7 @@ fn become_spawner(
     let _ = gate.read(&mut [0]).step("wait for the gate")?;
     identity::limit_workload(order)?;
     identity::become_sandbox_root(order.ids)?;
+    landlock::put_on()?;
     execute(filters, "spawn", vec![guest])
 }
 

@@ -54,10 +54,9 @@ impl Layers {
             Storage::Disk(_) => assemble_mapped(order, parts, owner)?,
             Storage::Folder => assemble_plain(order, parts)?,
         };
+        let guest = guest(order)?;
         rustix::process::chdir("/").step("leave the layers")?;
         let devices = devices(order.storage)?;
-        let guest = open_layer(&order.guest)?;
-        restrict(&guest, Attributes::SAFE_READ_ONLY).step("protect the guest's program")?;
         move_into_link_name_space(outside.as_fd(), Some(LinkNameSpaceType::Mount))
             .step("return to the host's mounts")?;
         Ok(Self { root, usr, devices, guest })
@@ -143,6 +142,27 @@ fn overlay(lower: &str, layer: &str, more: &[(&str, &str)]) -> Result<OwnedFd, F
         "overlay",
         &[&options, more].concat(),
         MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV,
+    )
+}
+
+/// The folder with the guest's program. An overlay that nobody can write to: it shows neither the
+/// folder nor the disk of the host that the program lies on, and all sandboxes share its pages.
+fn guest(order: &Order) -> Result<OwnedFd, Failure> {
+    let step = "show the guest's program";
+    let program = open_layer(&order.guest)?;
+    restrict(&program, Attributes::SAFE_READ_ONLY).step(step)?;
+    for name in ["guest", "nothing"] {
+        mkdirat(CWD, name, Mode::RWXU).step(step)?;
+    }
+    let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    move_mount(&program, "", CWD, "guest", to_itself).step(step)?;
+    // An overlay without an upper layer wants two lower ones.
+    new_file_system(
+        "overlay",
+        &[("source", "soma"), ("lowerdir", "guest:nothing")],
+        MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV,
     )
 }
 

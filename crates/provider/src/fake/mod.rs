@@ -97,7 +97,7 @@ impl Sandbox {
             Some(ending) => Condition::Ended(ending.clone()),
             None => Condition::Running,
         };
-        Observed { id: id.clone(), condition, unenforced: Vec::new() }
+        Observed { id: id.clone(), condition, unenforced: Vec::new(), missing_layers: Vec::new() }
     }
 
     fn renew(&mut self, timeout: Option<Duration>) {
@@ -113,12 +113,13 @@ impl Provider for FakeProvider {
         id: &SandboxId,
         spec: &Permitted<SandboxSpec>,
         record: &str,
-    ) -> Result<(), ProviderError> {
+    ) -> Result<Observed, ProviderError> {
         let spec = spec.get();
         check(record)?;
         // A real backend is busy for a while; others get their turn here as they would there.
         tokio::task::yield_now().await;
-        self.backend.sandboxes().entry(id.clone()).or_insert_with(|| Sandbox {
+        let mut sandboxes = self.backend.sandboxes();
+        let sandbox = sandboxes.entry(id.clone()).or_insert_with(|| Sandbox {
             guest: Arc::new(Guest::new(spec)),
             owner: (spec.lifetime == Lifetime::WithCaller).then(|| Arc::clone(&self.token)),
             record: record.to_owned(),
@@ -126,7 +127,7 @@ impl Provider for FakeProvider {
             changed: Arc::default(),
             ending: None,
         });
-        Ok(())
+        Ok(sandbox.observed(id))
     }
 
     async fn connect(

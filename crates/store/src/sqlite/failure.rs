@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use crate::StoreError;
+use crate::sql::failed;
 
 /// `SQLITE_CORRUPT` and `SQLITE_NOTADB`. Everything else, a full disk and a refused permission
 /// among them, says nothing about what is in the file.
@@ -20,19 +21,11 @@ pub(super) fn in_file(path: &Path, step: &'static str, error: sqlx::Error) -> St
     if is_damage(&error) {
         damaged(path, format!("{error}; it is set aside at the next start"))
     } else {
-        of(step)(error)
+        failed(step)(error)
     }
 }
 
 /// What is in the file makes no sense.
 pub(super) fn damaged(path: &Path, reason: String) -> StoreError {
-    StoreError::Damaged { path: path.display().to_string(), reason }
-}
-
-/// A failure of a step.
-pub(super) fn of<E>(step: &'static str) -> impl Fn(E) -> StoreError
-where
-    E: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    move |error| StoreError::Backend { step, source: error.into() }
+    StoreError::Damaged { name: path.display().to_string(), reason }
 }

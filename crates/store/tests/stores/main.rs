@@ -1,17 +1,21 @@
-//! The promises of `Store`, held by the one in an SQLite file.
+//! The promises of `Store`, held by the one in an SQLite file and by the one in PostgreSQL.
 
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
+mod both;
 mod file;
+mod postgres;
 mod promises;
 mod queries;
+mod server;
 mod size;
 
 use std::path::Path;
 
-use domain::{Event, Happened, Lease, Owner, SandboxId, SandboxSpec, State, Timestamp};
+use both::both;
+use domain::{Event, Happened, Lease, Owner, SandboxId, SandboxSpec, State, Timestamp, Token};
 use store::sqlite::{Opened, SqliteStore};
-use store::{LeaseQuery, Store};
+use store::{ApiKey, KeyHash, LeaseQuery, Store};
 use tempfile::TempDir;
 
 /// A store in a folder that goes with it.
@@ -61,8 +65,17 @@ fn event(at: i64, sandbox: u32, owner: &str) -> Event {
     }
 }
 
+fn key(name: &str, word: &str) -> ApiKey {
+    ApiKey {
+        name: name.to_owned(),
+        owner: Owner("acme".to_owned()),
+        hash: KeyHash::of(&Token::new(word)),
+        created_at: Timestamp(7),
+    }
+}
+
 /// The ids that a query finds, in its order, and how many match in all.
-async fn found(store: &SqliteStore, query: LeaseQuery) -> (Vec<SandboxId>, u64) {
+async fn found(store: &dyn Store, query: LeaseQuery) -> (Vec<SandboxId>, u64) {
     let page = store.leases(&query).await.unwrap();
     (page.items.into_iter().map(|lease| lease.id).collect(), page.total)
 }

@@ -2,24 +2,24 @@
 
 use std::sync::Arc;
 
-use domain::{Happened, Labels, Token};
-use store::{ApiKey, EventQuery, KeyHash, StoreError};
+use domain::{Happened, Labels};
+use store::{EventQuery, StoreError};
 
 use super::*;
 
-fn key(name: &str, word: &str) -> ApiKey {
-    ApiKey {
-        name: name.to_owned(),
-        owner: Owner("acme".to_owned()),
-        hash: KeyHash::of(&Token::new(word)),
-        created_at: Timestamp(7),
-    }
-}
+both!(
+    a_record_comes_back_whole_and_is_replaced_with_its_labels,
+    a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_success,
+    a_name_is_taken_once_for_each_owner,
+    a_key_is_found_by_its_hash_until_another_takes_its_name,
+    events_come_back_with_the_newest_last_and_only_to_whom_they_concern,
+    what_has_no_end_is_refused_and_leaves_nothing,
+    thousands_of_labels_that_fit_into_a_record_are_kept_and_found,
+    fifty_tasks_write_and_read_at_once,
+    hostile_text_is_kept_as_it_is_and_does_nothing,
+);
 
-#[tokio::test]
-async fn a_record_comes_back_whole_and_is_replaced_with_its_labels() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn a_record_comes_back_whole_and_is_replaced_with_its_labels(store: Arc<dyn Store>) {
     let mut first = lease(1);
     first.labels = Labels::from([("team".into(), "red".into()), ("old".into(), "yes".into())]);
     first.spec.token = Some(Token::new("secret"));
@@ -31,29 +31,25 @@ async fn a_record_comes_back_whole_and_is_replaced_with_its_labels() {
     store.put_lease(&second, None).await.unwrap();
     assert_eq!(store.leases(&LeaseQuery::default()).await.unwrap().items, [second]);
     let old = LeaseQuery { labels: first.labels, ..LeaseQuery::default() };
-    assert_eq!(found(&store, old).await, (vec![], 0));
+    assert_eq!(found(&*store, old).await, (vec![], 0));
 }
 
-#[tokio::test]
-async fn a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_success() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_success(
+    store: Arc<dyn Store>,
+) {
     let mut labelled = lease(1);
     labelled.labels = Labels::from([("team".into(), "red".into())]);
     store.put_lease(&labelled, None).await.unwrap();
     store.remove_lease(&id(1)).await.unwrap();
     store.remove_lease(&id(2)).await.unwrap();
-    assert_eq!(found(&store, LeaseQuery::default()).await, (vec![], 0));
+    assert_eq!(found(&*store, LeaseQuery::default()).await, (vec![], 0));
     // A label that stayed behind would hang on the next one of this id.
     store.put_lease(&lease(1), None).await.unwrap();
     let query = LeaseQuery { labels: labelled.labels, ..LeaseQuery::default() };
-    assert_eq!(found(&store, query).await, (vec![], 0));
+    assert_eq!(found(&*store, query).await, (vec![], 0));
 }
 
-#[tokio::test]
-async fn a_name_is_taken_once_for_each_owner() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn a_name_is_taken_once_for_each_owner(store: Arc<dyn Store>) {
     let named = |number, owner: &str| {
         let mut lease = lease(number);
         lease.name = Some("web".parse().unwrap());
@@ -66,7 +62,7 @@ async fn a_name_is_taken_once_for_each_owner() {
     store.put_lease(&named(1, "acme"), None).await.unwrap();
     let error = store.put_lease(&named(3, "acme"), None).await.unwrap_err();
     assert!(matches!(&error, StoreError::NameTaken { name } if name.as_str() == "web"), "{error}");
-    assert_eq!(found(&store, LeaseQuery::default()).await.1, 2, "a refused record is absent");
+    assert_eq!(found(&*store, LeaseQuery::default()).await.1, 2, "a refused record is absent");
     store.remove_lease(&id(1)).await.unwrap();
     store.put_lease(&named(3, "acme"), None).await.unwrap();
     // Any number of them have none.
@@ -74,10 +70,7 @@ async fn a_name_is_taken_once_for_each_owner() {
     store.put_lease(&lease(5), None).await.unwrap();
 }
 
-#[tokio::test]
-async fn a_key_is_found_by_its_hash_until_another_takes_its_name() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn a_key_is_found_by_its_hash_until_another_takes_its_name(store: Arc<dyn Store>) {
     assert_eq!(store.key(&key("ci", "one").hash).await.unwrap(), None);
     store.put_key(&key("ci", "one")).await.unwrap();
     store.put_key(&key("laptop", "two")).await.unwrap();
@@ -91,10 +84,9 @@ async fn a_key_is_found_by_its_hash_until_another_takes_its_name() {
     assert_eq!(store.key(&key("laptop", "two").hash).await.unwrap(), Some(key("phone", "two")));
 }
 
-#[tokio::test]
-async fn events_come_back_with_the_newest_last_and_only_to_whom_they_concern() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn events_come_back_with_the_newest_last_and_only_to_whom_they_concern(
+    store: Arc<dyn Store>,
+) {
     // The order is that of writing, also when the clock was set back between.
     let all = [event(5, 1, "acme"), event(3, 2, "acme"), event(4, 3, "umbrella")];
     for event in &all {
@@ -111,10 +103,7 @@ async fn events_come_back_with_the_newest_last_and_only_to_whom_they_concern() {
     assert_eq!(of(EventQuery { limit: Some(0), ..EventQuery::default() }).await, []);
 }
 
-#[tokio::test]
-async fn what_has_no_end_is_refused_and_leaves_nothing() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn what_has_no_end_is_refused_and_leaves_nothing(store: Arc<dyn Store>) {
     let mut large = event(1, 1, "acme");
     large.actor = "a".repeat(65 << 10);
     assert!(store.append_event(&large).await.is_err());
@@ -122,26 +111,20 @@ async fn what_has_no_end_is_refused_and_leaves_nothing() {
     large.labels.insert("k".to_owned(), "v".repeat(65 << 10));
     assert!(store.put_lease(&large, None).await.is_err());
     assert_eq!(store.events(&EventQuery::default()).await.unwrap(), []);
-    assert_eq!(found(&store, LeaseQuery::default()).await.1, 0);
+    assert_eq!(found(&*store, LeaseQuery::default()).await.1, 0);
 }
 
-#[tokio::test]
-async fn thousands_of_labels_that_fit_into_a_record_are_kept_and_found() {
-    let place = Place::new();
-    let store = place.open().await;
+async fn thousands_of_labels_that_fit_into_a_record_are_kept_and_found(store: Arc<dyn Store>) {
     let mut many = lease(1);
     many.labels = (0..4500).map(|number| (format!("{number:x}"), String::new())).collect();
     store.put_lease(&many, None).await.unwrap();
     let mut query = LeaseQuery { labels: many.labels, ..LeaseQuery::default() };
-    assert_eq!(found(&store, query.clone()).await, (ids([1]), 1));
+    assert_eq!(found(&*store, query.clone()).await, (ids([1]), 1));
     query.labels.insert("one more".to_owned(), String::new());
-    assert_eq!(found(&store, query).await, (vec![], 0));
+    assert_eq!(found(&*store, query).await, (vec![], 0));
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn fifty_tasks_write_and_read_at_once() {
-    let place = Place::new();
-    let store: Arc<SqliteStore> = Arc::new(place.open().await);
+async fn fifty_tasks_write_and_read_at_once(store: Arc<dyn Store>) {
     let mut tasks = tokio::task::JoinSet::new();
     for task in 0..50 {
         let store = store.clone();
@@ -151,7 +134,7 @@ async fn fifty_tasks_write_and_read_at_once() {
                 store.put_lease(&lease(number), None).await.unwrap();
                 store.append_event(&event(i64::from(number), number, "acme")).await.unwrap();
                 let one = LeaseQuery { limit: Some(1), ..LeaseQuery::default() };
-                assert!(found(&store, one).await.1 > 0);
+                assert!(found(&*store, one).await.1 > 0);
             }
             store.put_key(&key(&format!("key-{task}"), &format!("word-{task}"))).await.unwrap();
         });
@@ -163,7 +146,7 @@ async fn fifty_tasks_write_and_read_at_once() {
     })
     .await
     .unwrap();
-    assert_eq!(found(&store, LeaseQuery::default()).await.1, 500);
+    assert_eq!(found(&*store, LeaseQuery::default()).await.1, 500);
     assert_eq!(store.events(&EventQuery::default()).await.unwrap().len(), 500);
     for task in 0..50 {
         let hash = KeyHash::of(&Token::new(format!("word-{task}")));
@@ -171,42 +154,7 @@ async fn fifty_tasks_write_and_read_at_once() {
     }
 }
 
-#[tokio::test]
-async fn what_was_answered_is_there_when_the_process_ends_at_once() {
-    let place = Place::new();
-    let store = place.open().await;
-    store.put_lease(&running(1), None).await.unwrap();
-    store.put_key(&key("ci", "one")).await.unwrap();
-    store.append_event(&event(1, 1, "acme")).await.unwrap();
-    // What a killed process leaves: the files as they are this moment, without its memory, and
-    // the shared index is memory.
-    let left = Place::new();
-    for suffix in ["", "-wal"] {
-        let name = format!("soma.db{suffix}");
-        let from = place.folder.path().join(&name);
-        std::fs::copy(from, left.folder.path().join(name)).unwrap();
-    }
-    let again = left.open().await;
-    assert_eq!(again.leases(&LeaseQuery::default()).await.unwrap().items, [running(1)]);
-    assert_eq!(again.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
-    assert_eq!(again.events(&EventQuery::default()).await.unwrap(), [event(1, 1, "acme")]);
-}
-
-#[tokio::test]
-async fn a_store_that_was_closed_is_one_file_and_opens_again() {
-    let place = Place::new();
-    let store = place.open().await;
-    store.put_lease(&lease(1), None).await.unwrap();
-    store.close().await;
-    assert_eq!(names(place.folder.path()), ["soma.db"]);
-    let error = store.put_lease(&lease(2), None).await.unwrap_err();
-    assert!(matches!(error, StoreError::Backend { .. }), "{error}");
-    let again = place.open().await;
-    assert_eq!(found(&again, LeaseQuery::default()).await, (ids([1]), 1));
-}
-
-#[tokio::test]
-async fn hostile_text_is_kept_as_it_is_and_does_nothing() {
+async fn hostile_text_is_kept_as_it_is_and_does_nothing(store: Arc<dyn Store>) {
     let hostile = [
         "'; DROP TABLE leases; --",
         "\" OR 1=1",
@@ -218,8 +166,6 @@ async fn hostile_text_is_kept_as_it_is_and_does_nothing() {
         "\\' \\x00 \n\r\t",
         "{\"state\":\"running\"}",
     ];
-    let place = Place::new();
-    let store = place.open().await;
     for (number, text) in (0..).zip(hostile) {
         let mut hostile = lease(number);
         hostile.template = text.to_owned();
@@ -242,13 +188,13 @@ async fn hostile_text_is_kept_as_it_is_and_does_nothing() {
             LeaseQuery { labels, ..LeaseQuery::default() },
             LeaseQuery { template: Some(text.to_owned()), ..LeaseQuery::default() },
         ] {
-            assert_eq!(found(&store, query).await, (ids([number]), 1), "{text:?}");
+            assert_eq!(found(&*store, query).await, (ids([number]), 1), "{text:?}");
         }
         let none = LeaseQuery { states: vec![text.to_owned()], ..LeaseQuery::default() };
-        assert_eq!(found(&store, none).await, (vec![], 0), "{text:?}");
+        assert_eq!(found(&*store, none).await, (vec![], 0), "{text:?}");
         if !text.is_empty() {
             let none = LeaseQuery { prefix: Some(text.to_owned()), ..LeaseQuery::default() };
-            assert_eq!(found(&store, none).await, (vec![], 0), "{text:?}");
+            assert_eq!(found(&*store, none).await, (vec![], 0), "{text:?}");
         }
         let events = store.events(&EventQuery { owner, ..EventQuery::default() }).await.unwrap();
         assert_eq!(events.len(), 1, "{text:?}");

@@ -1,9 +1,17 @@
 //! Filters, orders and pages.
 
+use std::sync::Arc;
+
 use domain::Labels;
 use store::{Order, Sort};
 
 use super::*;
+
+both!(
+    every_filter_leaves_what_matches_and_they_join,
+    both_orders_go_up_and_down_and_ids_break_ties,
+    a_page_knows_how_many_there_are_in_all,
+);
 
 fn any() -> LeaseQuery {
     LeaseQuery { order: Order::Ascending, ..LeaseQuery::default() }
@@ -14,8 +22,7 @@ fn labels<const N: usize>(labels: [(&str, &str); N]) -> Labels {
 }
 
 /// Six sandboxes: 1, 3, 5 run and are red; 2, 4, 6 start and belong to `acme`.
-async fn filled(place: &Place) -> SqliteStore {
-    let store = place.open().await;
+async fn fill(store: &dyn Store) {
     for number in 1..=6 {
         let mut lease = if number % 2 == 1 { running(number) } else { lease(number) };
         if number % 2 == 1 {
@@ -27,13 +34,10 @@ async fn filled(place: &Place) -> SqliteStore {
         }
         store.put_lease(&lease, None).await.unwrap();
     }
-    store
 }
 
-#[tokio::test]
-async fn every_filter_leaves_what_matches_and_they_join() {
-    let place = Place::new();
-    let store = filled(&place).await;
+async fn every_filter_leaves_what_matches_and_they_join(store: Arc<dyn Store>) {
+    fill(&*store).await;
     let acme = Some(Owner("acme".to_owned()));
     for (query, numbers) in [
         (any(), vec![1, 2, 3, 4, 5, 6]),
@@ -68,14 +72,12 @@ async fn every_filter_leaves_what_matches_and_they_join() {
     ] {
         let expected: Vec<_> = numbers.into_iter().map(id).collect();
         let total = expected.len() as u64;
-        assert_eq!(found(&store, query.clone()).await, (expected, total), "{query:?}");
+        assert_eq!(found(&*store, query.clone()).await, (expected, total), "{query:?}");
     }
 }
 
-#[tokio::test]
-async fn both_orders_go_up_and_down_and_ids_break_ties() {
-    let place = Place::new();
-    let store = filled(&place).await;
+async fn both_orders_go_up_and_down_and_ids_break_ties(store: Arc<dyn Store>) {
+    fill(&*store).await;
     let mut twin = running(7);
     twin.created_at = Timestamp(6);
     store.put_lease(&twin, None).await.unwrap();
@@ -83,18 +85,16 @@ async fn both_orders_go_up_and_down_and_ids_break_ties() {
         [(Sort::CreatedAt, [1, 2, 3, 4, 5, 6, 7]), (Sort::State, [1, 3, 5, 7, 2, 4, 6])]
     {
         let query = LeaseQuery { sort, ..any() };
-        assert_eq!(found(&store, query.clone()).await.0, ids(upwards), "{sort:?}");
+        assert_eq!(found(&*store, query.clone()).await.0, ids(upwards), "{sort:?}");
         let mut downwards = ids(upwards);
         downwards.reverse();
         let query = LeaseQuery { order: Order::Descending, ..query };
-        assert_eq!(found(&store, query).await.0, downwards, "{sort:?}");
+        assert_eq!(found(&*store, query).await.0, downwards, "{sort:?}");
     }
 }
 
-#[tokio::test]
-async fn a_page_knows_how_many_there_are_in_all() {
-    let place = Place::new();
-    let store = filled(&place).await;
+async fn a_page_knows_how_many_there_are_in_all(store: Arc<dyn Store>) {
+    fill(&*store).await;
     let page = |offset, limit| LeaseQuery { offset, limit, ..any() };
     for (query, numbers) in [
         (page(0, Some(2)), vec![1, 2]),
@@ -107,6 +107,6 @@ async fn a_page_knows_how_many_there_are_in_all() {
         (page(1, Some(u64::MAX)), vec![2, 3, 4, 5, 6]),
     ] {
         let expected: Vec<_> = numbers.into_iter().map(id).collect();
-        assert_eq!(found(&store, query.clone()).await, (expected, 6), "{query:?}");
+        assert_eq!(found(&*store, query.clone()).await, (expected, 6), "{query:?}");
     }
 }

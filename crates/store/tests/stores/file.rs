@@ -1,11 +1,11 @@
-//! The file: whose it is, what becomes of a damaged one, and what is left alone.
+//! The file of SQLite: whose it is, what becomes of a damaged one, and what is left alone.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
-use store::StoreError;
+use store::{EventQuery, StoreError};
 
 use super::*;
 
@@ -188,4 +188,38 @@ async fn a_record_that_cannot_be_read_is_named_and_not_shown() {
     let error = place.open().await.leases(&LeaseQuery::default()).await.unwrap_err();
     let said = format!("{error} {error:?}");
     assert!(said.contains(id(1).as_str()) && !said.contains("a-secret"), "{said}");
+}
+
+#[tokio::test]
+async fn what_was_answered_is_there_when_the_process_ends_at_once() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_lease(&running(1), None).await.unwrap();
+    store.put_key(&key("ci", "one")).await.unwrap();
+    store.append_event(&event(1, 1, "acme")).await.unwrap();
+    // What a killed process leaves: the files as they are this moment, without its memory, and
+    // the shared index is memory.
+    let left = Place::new();
+    for suffix in ["", "-wal"] {
+        let name = format!("soma.db{suffix}");
+        let from = place.folder.path().join(&name);
+        fs::copy(from, left.folder.path().join(name)).unwrap();
+    }
+    let again = left.open().await;
+    assert_eq!(again.leases(&LeaseQuery::default()).await.unwrap().items, [running(1)]);
+    assert_eq!(again.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
+    assert_eq!(again.events(&EventQuery::default()).await.unwrap(), [event(1, 1, "acme")]);
+}
+
+#[tokio::test]
+async fn a_store_that_was_closed_is_one_file_and_opens_again() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_lease(&lease(1), None).await.unwrap();
+    store.close().await;
+    assert_eq!(names(place.folder.path()), ["soma.db"]);
+    let error = store.put_lease(&lease(2), None).await.unwrap_err();
+    assert!(matches!(error, StoreError::Backend { .. }), "{error}");
+    let again = place.open().await;
+    assert_eq!(found(&again, LeaseQuery::default()).await, (ids([1]), 1));
 }

@@ -1,0 +1,80 @@
+//! What the stores that keep everything in an SQL database have in common: the statements.
+//!
+//! A store is a [`Database`] here: it runs [`Statement`]s and says what a failure of its own kind
+//! is to the caller. Which statements, and what their rows mean, is the same for all of them:
+//! `leases.rs`, `keys.rs` and `events.rs`.
+
+mod events;
+mod keys;
+mod leases;
+pub(crate) mod migrations;
+mod statement;
+
+use async_trait::async_trait;
+use domain::{Event, Lease, SandboxId};
+
+pub(crate) use events::MOST as MOST_EVENTS;
+pub(crate) use statement::{Kind, Row, Statement, Value, bind, cells};
+
+use crate::{ApiKey, EventQuery, KeyHash, LeaseQuery, Page, Store, StoreError};
+
+/// What runs statements.
+#[async_trait]
+pub(crate) trait Database: Send + Sync {
+    /// Runs all of them or none.
+    async fn write(&self, statements: Vec<Statement>) -> Result<(), sqlx::Error>;
+
+    /// The same for what has no other place: it outlives also a host that stops without warning.
+    async fn write_for_good(&self, statements: Vec<Statement>) -> Result<(), sqlx::Error>;
+
+    /// The rows of each of them, as they were at one moment.
+    async fn read(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>, sqlx::Error>;
+
+    /// What a failure of a step is to the caller.
+    fn failure(&self, step: &'static str, error: sqlx::Error) -> StoreError;
+
+    /// What is in the database makes no sense.
+    fn damaged(&self, reason: String) -> StoreError;
+
+    /// How many events are kept.
+    fn most_events(&self) -> i64;
+}
+
+/// A failure of a step, whatever it was.
+pub(crate) fn failed<E>(step: &'static str) -> impl Fn(E) -> StoreError
+where
+    E: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    move |error| StoreError::Backend { step, source: error.into() }
+}
+
+#[async_trait]
+impl<D: Database> Store for D {
+    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError> {
+        leases::put(self, lease, event).await
+    }
+
+    async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {
+        leases::remove(self, id).await
+    }
+
+    async fn leases(&self, query: &LeaseQuery) -> Result<Page<Lease>, StoreError> {
+        leases::find(self, query).await
+    }
+
+    async fn put_key(&self, key: &ApiKey) -> Result<(), StoreError> {
+        keys::put(self, key).await
+    }
+
+    async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
+        keys::find(self, hash).await
+    }
+
+    async fn append_event(&self, event: &Event) -> Result<(), StoreError> {
+        events::append(self, event).await
+    }
+
+    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError> {
+        events::find(self, query).await
+    }
+}
