@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use domain::{Ending, Lifetime, Limits, SandboxId, SandboxSpec};
+use domain::{Ending, Lifetime, Limit, Limits, SandboxId, SandboxSpec};
 use futures::future::join_all;
 use guest_proto::client::{Ended, Event, Running, StartOptions};
 use guest_proto::process::Signal;
@@ -90,6 +90,7 @@ macro_rules! keeps_its_promises {
                 the_end_of_what_is_destroyed_is_not_found,
                 a_renewed_sandbox_lives_longer_or_shorter,
                 what_ended_cannot_be_renewed,
+                limits_change_while_it_runs_or_not_at_all,
             ]
         );
     };
@@ -574,6 +575,35 @@ async fn what_ended_cannot_be_renewed(place: impl Place) {
     // What is written down with it can be read and changed until it is destroyed.
     provider.write_record(&id, "ended").await.unwrap();
     assert_eq!(provider.read_record(&id).await.unwrap(), "ended");
+    provider.destroy(&id).await.unwrap();
+}
+
+async fn limits_change_while_it_runs_or_not_at_all(place: impl Place) {
+    let (provider, id) = (place.instance().await, id());
+    let usual = Limits::default();
+    let error = provider.limit(&id, &usual).await.unwrap_err();
+    assert!(matches!(error, ProviderError::NotFound { .. }), "{error:?}");
+    provider.create(&id, &kept()).await.unwrap();
+    let unenforced = provider.inspect(&id).await.unwrap().unenforced;
+    let more = Limits { memory: domain::Bytes::gibibytes(3), ..usual.clone() };
+    match provider.limit(&id, &more).await {
+        Ok(()) => provider.limit(&id, &more).await.unwrap(),
+        // What nothing holds it to is not changed either.
+        Err(error) => {
+            assert!(unenforced.contains(&Limit::Memory), "{error:?}");
+            assert!(matches!(error, ProviderError::Unenforced { .. }), "{error:?}");
+        }
+    }
+    for wrong in [
+        Limits { disk: domain::Bytes::gibibytes(20), ..usual.clone() },
+        Limits { inodes: Some(4000), ..usual.clone() },
+        Limits { open_files: Some(99), ..usual.clone() },
+        Limits { pids: 0, ..usual.clone() },
+    ] {
+        let error = provider.limit(&id, &wrong).await.unwrap_err();
+        assert!(matches!(error, ProviderError::Invalid { .. }), "{error:?}");
+    }
+    assert_eq!(run(&provider.guest(&id), "true", &[]).await.code, 0);
     provider.destroy(&id).await.unwrap();
 }
 

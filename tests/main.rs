@@ -10,6 +10,7 @@
 //! - `isolation`: what a sandbox can see and do, from inside;
 //! - `layering`: which crate may use which;
 //! - `metrics`: what a sandbox uses and what listens in it;
+//! - `limits`: what a sandbox may use, and what happens when it wants more;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `daemon`: the daemon over HTTP, killed, damaged and lied to, and the SDKs of others;
 //! - `snapshots`: whole outputs beside recorded ones;
@@ -30,6 +31,7 @@ mod files;
 mod hibernate;
 mod isolation;
 mod layering;
+mod limits;
 mod metrics;
 mod run;
 mod shell;

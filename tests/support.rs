@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use domain::{Ending, Lease, SandboxId, SandboxSpec, Timestamp};
+use domain::{Ending, Lease, Limits, SandboxId, SandboxSpec, Timestamp};
 use guest_proto::GuestClient;
 use policy::{Action, Caller, Permitted, Rules};
 use provider::{ByteStream, Observed, Provider, ProviderError};
@@ -111,6 +111,10 @@ impl Operated {
         timeout: Option<Duration>,
     ) -> Result<(), ProviderError> {
         self.provider.renew(&permitted(id), timeout).await
+    }
+
+    pub(crate) async fn limit(&self, id: &SandboxId, limits: &Limits) -> Result<(), ProviderError> {
+        self.provider.limit(&permitted(id), limits).await
     }
 
     pub(crate) async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError> {

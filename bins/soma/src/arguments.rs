@@ -12,6 +12,7 @@ use crate::doctor::DoctorArguments;
 use crate::engine::EngineArguments;
 use crate::exec::ExecArguments;
 use crate::failure::Failure;
+use crate::limit::LimitArguments;
 use crate::logs::LogsArguments;
 use crate::new::NewArguments;
 use crate::pages::{CompletionsArguments, ManArguments};
@@ -66,6 +67,8 @@ pub(crate) enum Command {
     Stats(StatsArguments),
     /// Show what happened to a sandbox, or what a process in it wrote.
     Logs(LogsArguments),
+    /// Change what a sandbox may use while it runs.
+    Limit(LimitArguments),
     /// Set how long a sandbox has from now on.
     Timeout(TimeoutArguments),
     /// Say what this host can and cannot do for sandboxes, and how to change it.

@@ -7,6 +7,7 @@
 
 mod database;
 mod file;
+mod reserve;
 mod show;
 
 use std::fmt::Display;
@@ -22,6 +23,7 @@ use telemetry::Format;
 use crate::failure::Failure;
 pub(crate) use database::Database;
 use file::File;
+pub(crate) use reserve::Reserve;
 pub(crate) use show::{ConfigArguments, run};
 
 /// What can be typed about the daemon's settings.
@@ -169,6 +171,8 @@ pub(crate) struct Settings {
     pub(crate) allow_unenforced: Setting<bool>,
     pub(crate) retention: Setting<Time>,
     pub(crate) database: Setting<Database>,
+    pub(crate) reserve_disk: Setting<Reserve>,
+    pub(crate) reserve_memory: Setting<Reserve>,
 }
 
 impl Settings {
@@ -255,7 +259,27 @@ impl Settings {
                 Time(Duration::from_hours(24 * 7)),
             )?,
             database,
+            reserve_disk: pick.one(
+                "reserve_disk",
+                "SOMA_RESERVE_DISK",
+                None,
+                Reserve::default(),
+            )?,
+            reserve_memory: pick.one(
+                "reserve_memory",
+                "SOMA_RESERVE_MEMORY",
+                None,
+                Reserve::default(),
+            )?,
         })
+    }
+
+    /// What is left to the host.
+    pub(crate) fn reserves(&self) -> provider_native::Reserves {
+        provider_native::Reserves {
+            disk: self.reserve_disk.value.0,
+            memory: self.reserve_memory.value.0,
+        }
     }
 
     /// What the operator allows.

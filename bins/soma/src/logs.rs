@@ -72,6 +72,10 @@ fn line(event: &Value) -> String {
         "state_changed" => line.push_str(text("state")),
         "timeout_set" if text("until").is_empty() => line.push_str("may run for ever"),
         "timeout_set" => drop(write!(line, "may run until {}", text("until"))),
+        "limits_set" => {
+            let (memory, cpus, pids) = (&event["memory"], &event["vcpu"], &event["pids"]);
+            let _ = write!(line, "may use {memory} MiB, {cpus} processors, {pids} processes");
+        }
         other => line.push_str(other),
     }
     if !text("reason").is_empty() {

@@ -11,6 +11,7 @@ mod doctor;
 mod engine;
 mod exec;
 mod failure;
+mod limit;
 mod logs;
 mod moment;
 mod new;
@@ -54,6 +55,7 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Rm(arguments) => rm::run(&home, &arguments),
             Command::Stats(arguments) => stats::run(&home, &arguments),
             Command::Logs(arguments) => logs::run(&home, &arguments),
+            Command::Limit(arguments) => limit::run(&home, &arguments),
             Command::Timeout(arguments) => timeout::run(&home, &arguments),
             Command::Completions(arguments) => pages::completions(&arguments),
             Command::Man(arguments) => pages::man(&arguments),

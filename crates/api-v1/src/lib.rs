@@ -42,6 +42,7 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(sandboxes::list))
         .routes(routes!(sandboxes::get, sandboxes::delete))
         .routes(routes!(sandboxes::set_timeout))
+        .routes(routes!(sandboxes::set_limits))
         .routes(routes!(sandboxes::home_folder))
         .routes(routes!(sandboxes::work_folder))
         .routes(routes!(sandboxes::metrics))

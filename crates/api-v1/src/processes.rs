@@ -1,5 +1,7 @@
 //! Commands: run to their end, streamed, or left to run and come back to.
 
+mod finished;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -17,6 +19,7 @@ use crate::error::RunningRefusals;
 use crate::extract::{Asked, Asking, Body, LARGEST_BODY, Which, WhichProcess, whole_body};
 use crate::sandboxes::seconds;
 use crate::{ApiError, stream};
+pub use finished::{Finished, Reason};
 
 /// How long a command may take when nobody says.
 const USUAL: Duration = Duration::from_secs(30);
@@ -53,24 +56,6 @@ pub struct Command {
     pub tag: Option<String>,
 }
 
-/// What came of a command.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Finished {
-    /// What it left with; 128 and the signal's number when a signal ended it, 124 when its time
-    /// was over.
-    pub exit_code: i32,
-    /// What it wrote to standard output. Of much, the beginning and the end.
-    pub stdout: String,
-    /// What it wrote to standard error. Of much, the beginning and the end.
-    pub stderr: String,
-    /// Standard output once more, as some clients call it.
-    pub result: String,
-    /// Whether it was ended because its time was over.
-    pub timed_out: bool,
-    /// How many bytes of its output are left out.
-    pub dropped_bytes: u64,
-}
-
 /// Run a command to its end.
 ///
 /// Answers when the command itself has exited and its output was quiet for a tenth of a second;
@@ -101,6 +86,7 @@ pub(crate) async fn execute(
         input: command.input.map(Into::into),
     };
     let executed = control.execute(&caller, &which, execution).await?;
+    let reason = executed.cause().map(Reason::from);
     let (stdout, stderr) = (executed.stdout.to_text(), executed.stderr.to_text());
     Ok(Json(Finished {
         exit_code: executed.ended.as_ref().map_or(TIMED_OUT, stream::exit_code),
@@ -109,6 +95,7 @@ pub(crate) async fn execute(
         result: stdout.clone(),
         stdout,
         stderr,
+        reason,
     }))
 }
 
@@ -164,6 +151,7 @@ pub struct Told {
 ///
 /// Each event is a JSON object with a `type`: `started`, `stdout`, `stderr`, `exited` (the command
 /// ended, children may go on writing), `exit` (all of it ended, the last), `timeout`, `error`.
+/// `exited`, `exit` and `timeout` have a `reason` as `execute` has, where it is known.
 #[utoipa::path(
     post, path = "/v1/sandbox/{id}/process/stream", tag = "processes",
     operation_id = "stream_process",

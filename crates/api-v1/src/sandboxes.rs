@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use control::EventQuery;
-use control::{Control, Renewal};
+use control::{Control, LimitChange, Renewal};
 use domain::Lease;
 use http::{StatusCode, header};
 use serde::{Deserialize, Serialize};
@@ -143,6 +143,73 @@ pub(crate) async fn set_timeout(
     let renewal = Renewal::Set(seconds("timeout", timeout)?);
     let lease = control.renew(&caller, &which, renewal).await?;
     Ok(Json(Sandbox::from(lease.as_ref())))
+}
+
+/// What of a sandbox's limits is to be another; what is left out stays.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Processors.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0.01, maximum = 64)]
+    pub vcpu: Option<f64>,
+    /// Memory in MiB. Less than what is used now is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 16, maximum = 65536)]
+    pub memory: Option<u64>,
+    /// Processes and threads at one time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8, maximum = 4_000_000)]
+    pub pids: Option<u32>,
+    /// Disk in MiB, which is set when a sandbox is made: another is refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disk: Option<u64>,
+    /// Files and folders on its disk, which are set when a sandbox is made: others are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inodes: Option<u64>,
+    /// Descriptors of one process, which are set when a sandbox is made: others are refused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u32>,
+}
+
+/// Change what a sandbox may use while it runs.
+///
+/// Memory, processors and processes change at once. All of it changes or nothing does.
+#[utoipa::path(
+    patch, path = "/v1/sandbox/{id}/limits", tag = "sandboxes", operation_id = "set_limits",
+    params(("id" = String, Path, description = "its id, its name, or a beginning of either")),
+    request_body = Limits,
+    responses(
+        (status = 200, description = "as it is now", body = Sandbox),
+        (status = 501, description = "nothing on this host would hold it to them", body = Problem),
+        RunningRefusals,
+    ),
+)]
+pub(crate) async fn set_limits(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Which(which): Which,
+    Body(limits): Body<Limits>,
+) -> Result<Json<Sandbox>, ApiError> {
+    let lease = control.limit(&caller, &which, limits.into_change()?).await?;
+    Ok(Json(Sandbox::from(lease.as_ref())))
+}
+
+impl Limits {
+    fn into_change(self) -> Result<LimitChange, ApiError> {
+        let bytes = |field, wanted: Option<u64>| match wanted {
+            Some(_) => create::mebibytes(field, wanted, domain::Bytes(0)).map(Some),
+            None => Ok(None),
+        };
+        Ok(LimitChange {
+            memory: bytes("memory", self.memory)?,
+            cpus: self.vcpu.map(create::milli_cpus).transpose()?,
+            pids: self.pids,
+            disk: bytes("disk", self.disk)?,
+            inodes: self.inodes,
+            open_files: self.open_files,
+        })
+    }
 }
 
 /// A user's home.

@@ -7,11 +7,14 @@ use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
 use bytes::Bytes;
+use domain::Cause;
 use futures::stream::{self, StreamExt as _};
 use guest_proto::GuestError;
 use guest_proto::client::{Ended, Event, Running};
 use http::header;
 use serde_json::{Value, json};
+
+use crate::processes::Reason;
 
 /// How often a silent stream shows that it lives. Clients give up after five minutes.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
@@ -100,18 +103,29 @@ fn output(kind: &str, bytes: &Bytes) -> Value {
 }
 
 fn ending(kind: &str, ended: &Ended) -> Value {
-    json!({
+    let value = json!({
         "type": kind,
         "code": exit_code(ended),
         "signal": ended.signal,
         "status": ended.status,
-    })
+    });
+    with_reason(value, control::cause_of(ended))
+}
+
+/// Why it failed, where that is known.
+fn with_reason(mut value: Value, cause: Option<Cause>) -> Value {
+    let reason = cause.map(Reason::from).and_then(|reason| serde_json::to_value(reason).ok());
+    if let (Some(reason), Some(object)) = (reason, value.as_object_mut()) {
+        object.insert("reason".to_owned(), reason);
+    }
+    value
 }
 
 fn failure(error: &GuestError) -> Value {
-    let kind =
-        if matches!(error, GuestError::DeadlineExceeded { .. }) { "timeout" } else { "error" };
-    json!({ "type": kind, "message": error.to_string() })
+    let timed_out = matches!(error, GuestError::DeadlineExceeded { .. });
+    let kind = if timed_out { "timeout" } else { "error" };
+    let value = json!({ "type": kind, "message": error.to_string() });
+    with_reason(value, timed_out.then_some(Cause::Timeout))
 }
 
 /// The code as shells tell it: 128 and the signal for one that a signal ended.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use api_v1::sandboxes::{Create, Listed, Lived, Query, Sandbox, Timeout};
+use api_v1::sandboxes::{Create, Limits, Listed, Lived, Query, Sandbox, Timeout};
 use guest_proto::GuestClient;
 use http::{HeaderMap, HeaderValue, Method};
 use http_body_util::BodyExt as _;
@@ -102,6 +102,11 @@ impl Client {
     pub async fn set_timeout(&self, which: &str, seconds: u64) -> Result<Sandbox, ClientError> {
         let body = Timeout { timeout: seconds };
         self.ask(Method::POST, &path(which, "/timeout"), Some(&body)).await
+    }
+
+    /// Changes what a sandbox may use.
+    pub async fn set_limits(&self, which: &str, limits: &Limits) -> Result<Sandbox, ClientError> {
+        self.ask(Method::PATCH, &path(which, "/limits"), Some(limits)).await
     }
 
     /// What happened to a sandbox.

@@ -124,7 +124,9 @@ impl ControlError {
             | Self::Store(StoreError::NameTaken { .. }) => Fault::Conflict,
             Self::Provider(error) => match error {
                 ProviderError::NotFound { .. } => Fault::NotFound,
-                ProviderError::NotRunning { .. } => Fault::Conflict,
+                ProviderError::NotRunning { .. } | ProviderError::Conflict { .. } => {
+                    Fault::Conflict
+                }
                 ProviderError::NoCapacity { .. } => Fault::Full,
                 ProviderError::Invalid { .. } => Fault::Invalid,
                 ProviderError::Unsupported { .. } | ProviderError::Unenforced { .. } => {
@@ -153,6 +155,8 @@ fn guest_fault(error: &GuestError) -> Fault {
         GuestError::NoSpace { .. } => Fault::NoSpace,
         GuestError::Unavailable { .. } => Fault::Unavailable,
         GuestError::TooOld { .. } => Fault::Unsupported,
+        // The sandbox is at a limit of its own, and that may pass.
+        GuestError::Refused { code: "resource_exhausted", .. } => Fault::Full,
         _ => Fault::Internal,
     }
 }

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use bytes::Bytes;
+use domain::Cause;
 use guest_proto::GuestError;
 use guest_proto::client::{Ended, Event, Running, StartOptions};
 use policy::Caller;
@@ -42,6 +43,22 @@ pub struct Executed {
     pub stdout: Text,
     /// What it wrote to standard error.
     pub stderr: Text,
+}
+
+impl Executed {
+    /// Why it failed, where that is known.
+    pub fn cause(&self) -> Option<Cause> {
+        self.ended.as_ref().map_or(Some(Cause::Timeout), cause_of)
+    }
+}
+
+/// Why a command that ended so has failed, where that is known.
+pub fn cause_of(ended: &Ended) -> Option<Cause> {
+    if ended.exec_errno.is_some() {
+        return None;
+    }
+    let told = ended.cause.as_deref().and_then(Cause::from_word);
+    told.or_else(|| Cause::of_end(ended.code, ended.signal))
 }
 
 impl Control {
@@ -131,9 +148,10 @@ pub struct Text {
 
 impl Text {
     /// How much of the beginning is kept.
-    pub const HEAD: usize = 1 << 20;
-    /// How much of the end is kept.
-    pub const TAIL: usize = 3 << 20;
+    pub const HEAD: usize = 512 << 10;
+    /// How much of the end is kept. As JSON all of it can be six times as large, and output is there
+    /// twice.
+    pub const TAIL: usize = 1536 << 10;
 
     fn push(&mut self, bytes: &[u8]) {
         let room = Self::HEAD - self.head.len();

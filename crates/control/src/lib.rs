@@ -33,12 +33,12 @@ use tokio_util::task::TaskTracker;
 
 pub use error::{ControlError, Fault};
 pub use events::Events;
-pub use execute::{Executed, Execution, Text};
+pub use execute::{Executed, Execution, Text, cause_of};
 pub use find::Found;
 pub use reference::Reference;
 use registry::Registry;
 use sandbox::Handle;
-pub use wish::{Renewal, Wish};
+pub use wish::{LimitChange, Renewal, Wish};
 
 /// What an operator chooses.
 #[derive(Debug, Clone)]
@@ -184,6 +184,17 @@ impl Control {
     ) -> Result<Arc<Lease>, ControlError> {
         let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
         handle.renew(caller.clone(), renewal).await
+    }
+
+    /// Changes what a sandbox may use while it runs.
+    pub async fn limit(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+        change: LimitChange,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.limit(caller.clone(), change).await
     }
 
     /// Ends a sandbox and removes all of it.

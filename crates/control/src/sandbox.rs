@@ -5,13 +5,15 @@
 //!                                      │
 //!                                      └─ it cannot: nothing stays, the caller hears why
 //!
-//! serve ◄──► wishes from its mailbox: renew, delete
+//! serve ◄──► wishes from its mailbox: renew, limit, delete
 //!   ▲
 //!   └─────── the provider says that it ended
 //! ```
 //!
 //! A task that is let go of (its mailbox closes) leaves its sandbox as it is: the next daemon
 //! finds it again.
+
+mod limit;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,7 +25,7 @@ use provider::ProviderError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tracing::{info, warn};
 
-use crate::{ControlError, Renewal, Shared, now};
+use crate::{ControlError, LimitChange, Renewal, Shared, now};
 
 /// Wishes that may wait for one sandbox; more are held up where they are made.
 const MAILBOX: usize = 16;
@@ -45,6 +47,7 @@ type Answer<T> = oneshot::Sender<Result<T, ControlError>>;
 #[derive(Debug)]
 enum Command {
     Renew { caller: Caller, renewal: Renewal, answer: Answer<Arc<Lease>> },
+    Limit { caller: Caller, change: LimitChange, answer: Answer<Arc<Lease>> },
     Delete { caller: Caller, answer: Answer<()> },
 }
 
@@ -211,6 +214,9 @@ impl Task {
                     None => return,
                     Some(Command::Renew { caller, renewal, answer }) => {
                         let _ = answer.send(self.renew(&caller, renewal).await);
+                    }
+                    Some(Command::Limit { caller, change, answer }) => {
+                        let _ = answer.send(self.limit(&caller, change).await);
                     }
                     Some(Command::Delete { caller, answer }) => {
                         let deleted = self.delete(&caller).await;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{
-    Labels, Lease, Lifetime, Limits, OnTimeout, Owner, SandboxId, SandboxName, SandboxSpec,
-    Timestamp, Token, check_labels, check_variables,
+    Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, OnTimeout, Owner, SandboxId, SandboxName,
+    SandboxSpec, Timestamp, Token, check_labels, check_variables,
 };
 
 use crate::ControlError;
@@ -109,6 +109,37 @@ impl Wish {
 
 fn is_variable(name: &str) -> bool {
     !name.is_empty() && !name.contains(['=', '\0'])
+}
+
+/// What of a sandbox's limits is to be another; what is unset stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitChange {
+    /// Memory.
+    pub memory: Option<Bytes>,
+    /// Processor time.
+    pub cpus: Option<MilliCpus>,
+    /// Processes and threads.
+    pub pids: Option<u32>,
+    /// What can be written to its disk.
+    pub disk: Option<Bytes>,
+    /// Files and folders on its disk.
+    pub inodes: Option<u64>,
+    /// Descriptors of one process.
+    pub open_files: Option<u32>,
+}
+
+impl LimitChange {
+    pub(crate) fn applied_to(self, limits: &Limits) -> Limits {
+        Limits {
+            memory: self.memory.unwrap_or(limits.memory),
+            cpus: self.cpus.unwrap_or(limits.cpus),
+            pids: self.pids.unwrap_or(limits.pids),
+            disk: self.disk.unwrap_or(limits.disk),
+            inodes: self.inodes.or(limits.inodes),
+            open_files: self.open_files.or(limits.open_files),
+            timeout: limits.timeout,
+        }
+    }
 }
 
 /// How a sandbox's time is set anew.

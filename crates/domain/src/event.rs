@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Owner, SandboxId, State, Timestamp};
+use crate::{Limits, Owner, SandboxId, State, Timestamp};
 
 /// One thing that happened to one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,5 +29,10 @@ pub enum Happened {
     TimeoutSet {
         /// When it is over now; never when unset.
         until: Option<Timestamp>,
+    },
+    /// What it may use was set anew.
+    LimitsSet {
+        /// What it may use now.
+        limits: Limits,
     },
 }

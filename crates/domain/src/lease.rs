@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Labels, Layer, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// The most that a record may have: it travels in one message to the engine.
 const LARGEST: usize = 64 << 10;
@@ -158,7 +158,7 @@ mod tests {
         let mut later = lease();
         later.version = VERSION + 1;
         let error = Lease::from_text(&later.to_text().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("version 2"), "{error}");
+        assert!(error.to_string().contains("version 3"), "{error}");
         assert!(Lease::from_text("{}").is_err() && Lease::from_text("nonsense").is_err());
     }
 

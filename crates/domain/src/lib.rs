@@ -6,6 +6,7 @@
 //!
 //! What is not here: who may do what (`policy`) and how it is done (`provider` and its kin).
 
+mod cause;
 mod ending;
 mod event;
 mod id;
@@ -20,6 +21,7 @@ pub mod state;
 mod timestamp;
 mod token;
 
+pub use cause::{By, Cause};
 pub use ending::Ending;
 pub use event::{Event, Happened};
 pub use id::{InvalidSandboxId, SandboxId};

@@ -21,6 +21,13 @@ pub struct Limits {
     pub pids: u32,
     /// What can be written to its disk. The file behind it is sparse.
     pub disk: Bytes,
+    /// Files and folders on its disk; `None` is what a disk of its size usually has. Sandboxes
+    /// of earlier versions say nothing.
+    #[serde(default)]
+    pub inodes: Option<u64>,
+    /// Descriptors that one process may have open; `None` is what the provider usually gives.
+    #[serde(default)]
+    pub open_files: Option<u32>,
     /// How long it may live, counted from ready; `None` is for ever.
     pub timeout: Option<Duration>,
 }
@@ -32,6 +39,8 @@ impl Default for Limits {
             cpus: MilliCpus(2000),
             pids: 512,
             disk: Bytes::gibibytes(10),
+            inodes: None,
+            open_files: None,
             timeout: Some(Duration::from_mins(5)),
         }
     }
@@ -47,7 +56,7 @@ pub enum Limit {
     Cpus,
     /// Processes and threads.
     Pids,
-    /// What can be written to the disk.
+    /// What can be written to the disk, and in how many files.
     Disk,
 }
 
@@ -94,13 +103,31 @@ impl Limits {
         within("pids", self.pids, 8, 4_000_000)?;
         // More than one file of the host's file system can hold is no use.
         within("disk", self.disk, Bytes::mebibytes(64), Bytes::gibibytes(8 << 10))?;
+        if let Some(inodes) = self.inodes {
+            // Each takes 256 bytes of the disk, written or not.
+            within("inodes", inodes, LEAST_INODES, self.disk.0 / 4096)?;
+        }
+        if let Some(open_files) = self.open_files {
+            within("open_files", open_files, 64, 1 << 20)?;
+        }
         if let Some(timeout) = self.timeout {
             let milliseconds = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
             within("timeout", Milliseconds(milliseconds), Milliseconds(1), Milliseconds(YEAR))?;
         }
         Ok(self)
     }
+
+    /// How many files and folders its disk has room for.
+    pub fn inodes(&self) -> u64 {
+        self.inodes.unwrap_or_else(|| (self.disk.0 / BYTES_FOR_EACH_INODE).max(16 << 10))
+    }
 }
+
+/// What a file takes on an ordinary disk.
+const BYTES_FOR_EACH_INODE: u64 = 16 << 10;
+
+/// The overlays need some themselves.
+const LEAST_INODES: u64 = 256;
 
 const YEAR: u64 = 366 * 24 * 3600 * 1000;
 
@@ -162,5 +189,31 @@ mod tests {
         assert!(limits.check().is_err());
         let limits = Limits { pids: 1, ..Limits::default() };
         assert!(limits.check().is_err());
+        let limits = Limits { open_files: Some(3), ..Limits::default() };
+        assert!(limits.check().is_err());
+        // More than would fit on the disk.
+        let disk = Bytes::mebibytes(64);
+        let limits = Limits { disk, inodes: Some(20_000), ..Limits::default() };
+        assert_eq!(
+            limits.check().unwrap_err().to_string(),
+            "inodes of 20000 is too much: the most is 16384"
+        );
+    }
+
+    #[test]
+    fn limits_of_earlier_versions_are_read() {
+        let mut text = serde_json::to_value(Limits::default()).unwrap();
+        for later in ["inodes", "open_files"] {
+            text.as_object_mut().unwrap().remove(later).unwrap();
+        }
+        assert_eq!(serde_json::from_value::<Limits>(text).unwrap(), Limits::default());
+    }
+
+    #[test]
+    fn a_larger_disk_has_more_inodes_unless_somebody_says() {
+        let limits = Limits::default();
+        assert_eq!(limits.inodes(), 655_360);
+        assert_eq!(Limits { disk: Bytes::mebibytes(64), ..limits.clone() }.inodes(), 16_384);
+        assert_eq!(Limits { inodes: Some(1000), ..limits }.inodes(), 1000);
     }
 }

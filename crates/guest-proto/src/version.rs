@@ -6,7 +6,7 @@
 //! `proto/golden`.
 
 /// The protocol of this tree. It grows with every addition.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 
 /// The protocol of guests that tell no number.
 pub const FIRST: u32 = 1;
@@ -33,10 +33,13 @@ pub const OFFSETS: Feature = Feature { name: "offsets", since: 2 };
 /// without it would pass the mode over.
 pub const FILES: Feature = Feature { name: "files", since: 3 };
 
+/// Why a command failed, told with its end. A guest without it tells nothing.
+pub const CAUSES: Feature = Feature { name: "causes", since: 4 };
+
 /// Everything that came after the first version and that a caller has to know of. Calls that an
 /// older guest refuses by itself, as it does terminals and watching, are not here: E2B's own
 /// agent has them and tells no number.
-pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS, FILES];
+pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS, FILES, CAUSES];
 
 #[cfg(test)]
 mod tests {

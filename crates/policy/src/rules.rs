@@ -1,6 +1,6 @@
 //! The rules, and the decisions that follow from them.
 
-use domain::{Bytes, Lease, MilliCpus, SandboxSpec};
+use domain::{Bytes, Lease, Limits, MilliCpus, SandboxSpec};
 
 use crate::{Caller, Who};
 
@@ -20,6 +20,8 @@ pub enum Action<'a> {
     Use(&'a Lease),
     /// Change its life: its time, its end, its record.
     Manage(&'a Lease),
+    /// Change what it may use.
+    Limit(&'a Lease, &'a Limits),
 }
 
 /// What an operator allows on this machine.
@@ -118,6 +120,10 @@ impl Rules {
             Action::Create { spec, existing } => self.may_create(caller, spec, existing)?,
             Action::See(lease) | Action::Use(lease) => may_touch(caller, lease, true)?,
             Action::Manage(lease) => may_touch(caller, lease, false)?,
+            Action::Limit(lease, limits) => {
+                may_touch(caller, lease, false)?;
+                self.may_use(limits)?;
+            }
         }
         Ok(Permitted { subject })
     }
@@ -139,7 +145,16 @@ impl Rules {
             );
             return denied(Rule::Sandboxes, reason);
         }
-        let limits = &spec.limits;
+        self.may_use(&spec.limits)?;
+        if spec.allow_unenforced && !self.unenforced {
+            let reason = "this machine makes no sandbox whose limits do not hold: leave \
+                          `allow_unenforced` out";
+            return denied(Rule::Enforced, reason);
+        }
+        Ok(())
+    }
+
+    fn may_use(&self, limits: &Limits) -> Result<(), Denied> {
         let too_large = |what: &str, wanted: String, most: String| {
             let reason = format!(
                 "{wanted} of {what} is more than the {most} that one sandbox may have here: ask \
@@ -155,11 +170,6 @@ impl Rules {
         }
         if limits.disk > self.disk {
             return too_large("disk", limits.disk.to_string(), self.disk.to_string());
-        }
-        if spec.allow_unenforced && !self.unenforced {
-            let reason = "this machine makes no sandbox whose limits do not hold: leave \
-                          `allow_unenforced` out";
-            return denied(Rule::Enforced, reason);
         }
         Ok(())
     }
@@ -185,7 +195,7 @@ fn denied(rule: Rule, reason: impl Into<String>) -> Result<(), Denied> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Limits, Owner, SandboxId, Timestamp};
+    use domain::{Owner, SandboxId, Timestamp};
 
     use super::*;
 
@@ -247,6 +257,9 @@ mod tests {
         assert_eq!(create(&usual, 1), None);
         assert_eq!(create(&usual, 2), Some(Rule::Sandboxes));
         let limits = Limits { memory: Bytes::gibibytes(65), ..Limits::default() };
+        let own = lease("here");
+        let limit = Action::Limit(&own, &limits);
+        assert_eq!(rule(rules.decide(&Caller::local(), limit, ())), Some(Rule::Size));
         assert_eq!(create(&SandboxSpec { limits, ..usual.clone() }, 0), Some(Rule::Size));
         let loose = SandboxSpec { allow_unenforced: true, ..usual };
         assert_eq!(create(&loose, 0), Some(Rule::Enforced));

@@ -19,7 +19,7 @@ use std::fs;
 use std::io;
 use std::path::PathBuf;
 
-use domain::{Limit, Limits};
+use domain::{Bytes, Limit, Limits};
 use rustix::process::{Pid, Signal};
 
 use crate::failure::{Failure, Step};
@@ -167,6 +167,23 @@ impl Group {
         self.set(part, WITH_SWAP, bytes)
     }
 
+    /// What the workload uses of memory, without what the kernel can take back; unknown where
+    /// nothing counts it.
+    pub(crate) fn memory_in_use(&self) -> Option<Bytes> {
+        let (usage, cache, shared) = match self.version {
+            Version::One => ("memory.usage_in_bytes", "total_cache ", "total_shmem "),
+            Version::Two => ("memory.current", "file ", "shmem "),
+        };
+        let usage: u64 = self.read("workload", usage)?.trim().parse().ok()?;
+        let statistics = self.read("workload", "memory.stat").unwrap_or_default();
+        let named = |name: &str| -> u64 {
+            let figure = statistics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+            figure.unwrap_or(0)
+        };
+        // Files in memory count as cache, and cannot be given back.
+        Some(Bytes(usage.saturating_sub(named(cache).saturating_sub(named(shared)))))
+    }
+
     /// Every process in any part, as the host counts them.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         let Some(folder) = self.folders.first() else { return Vec::new() };
@@ -193,6 +210,10 @@ impl Group {
             }
         }
         Ok(())
+    }
+
+    fn read(&self, part: &str, file: &str) -> Option<String> {
+        self.folders.iter().find_map(|folder| fs::read_to_string(folder.join(part).join(file)).ok())
     }
 
     fn has(&self, part: &str, file: &str) -> bool {

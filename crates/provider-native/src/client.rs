@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, SandboxId, SandboxSpec};
+use domain::{Ending, Limits, SandboxId, SandboxSpec};
 use guest_proto::client::{Init, LimitsTold};
 use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
@@ -22,6 +22,7 @@ use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 use crate::home::Home;
+use crate::reserves::Reserves;
 use crate::verbs::{Answer, Record, Refusal, Verb, Wish};
 use line::Line;
 pub use start::connect_engine;
@@ -33,6 +34,7 @@ pub use start::connect_engine;
 #[derive(Debug, Clone)]
 pub struct NativeProvider {
     line: Arc<Line>,
+    reserves: Reserves,
 }
 
 impl NativeProvider {
@@ -45,7 +47,7 @@ impl NativeProvider {
         let socket = connect_engine(home, program)?;
         let (home, program) = (home.clone(), program.to_owned());
         let line = Line::new(move || connect_engine(&home, &program)).starting_with(socket)?;
-        Ok(Self { line: Arc::new(line) })
+        Ok(Self::on(line))
     }
 
     /// Connects to the engine of a home; `None` when none answers. Never starts one.
@@ -55,7 +57,7 @@ impl NativeProvider {
         let connect =
             move || start::connect(&home).map_err(|error| backend("connect to the engine", error));
         let line = Line::new(connect).starting_with(socket)?;
-        Ok(Some(Self { line: Arc::new(line) }))
+        Ok(Some(Self::on(line)))
     }
 
     /// Gets its connections from elsewhere, the first one with the first call: for a process that
@@ -65,7 +67,17 @@ impl NativeProvider {
     pub fn over(
         connect: impl Fn() -> Result<OwnedFd, ProviderError> + Send + Sync + 'static,
     ) -> Self {
-        Self { line: Arc::new(Line::new(connect)) }
+        Self::on(Line::new(connect))
+    }
+
+    fn on(line: Line) -> Self {
+        Self { line: Arc::new(line), reserves: Reserves::default() }
+    }
+
+    /// The same, leaving its host at least this.
+    #[must_use]
+    pub fn leaving(self, reserves: Reserves) -> Self {
+        Self { reserves, ..self }
     }
 
     /// Has this one connection, which [`connect_engine`] gave, and never another.
@@ -176,6 +188,7 @@ impl Provider for NativeProvider {
             lifetime: spec.lifetime,
             allow_unenforced: spec.allow_unenforced,
             record: checked(record)?,
+            reserves: self.reserves,
         };
         let observed = match self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?.0 {
             Answer::Observed(observed) => observed,
@@ -240,6 +253,12 @@ impl Provider for NativeProvider {
         Ok(())
     }
 
+    async fn limit(&self, id: &Permitted<SandboxId>, limits: &Limits) -> Result<(), ProviderError> {
+        let id = id.get();
+        self.ask(Verb::Limit { id: id.clone(), limits: limits.clone() }, Some(id)).await?;
+        Ok(())
+    }
+
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
         let id = id.get();
         self.ask(Verb::Destroy { id: id.clone() }, Some(id)).await?;
@@ -268,6 +287,7 @@ fn explain(refusal: Refusal, id: Option<&SandboxId>) -> ProviderError {
         (Refusal::NotRunning(why), Some(id)) => return ProviderError::NotRunning { id, why },
         (Refusal::Invalid(reason), _) => return ProviderError::Invalid { reason },
         (Refusal::Unenforced(limits, fix), _) => return ProviderError::Unenforced { limits, fix },
+        (Refusal::Conflict(reason), _) => return ProviderError::Conflict { reason },
         (Refusal::Failed(failure), _) => failure,
         (other, None) => Failure::new("understand the engine", format!("{other:?}"), Kind::Broken),
     };

@@ -14,7 +14,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use domain::Bytes;
+use domain::{Bytes, Limits};
 use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use sys_linux::loop_device::LoopDevice;
@@ -30,10 +30,26 @@ pub(crate) const LAYERS: [&str; 2] = ["root", "usr"];
 /// Where what a sandbox writes is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Storage {
-    /// On a disk of its own, of this size.
-    Disk(Bytes),
+    /// On a disk of its own.
+    Disk(Size),
     /// In a folder of the host's, with no limit but the host's: only root can have more.
     Folder,
+}
+
+/// How much a disk holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Size {
+    /// In bytes.
+    pub(crate) bytes: Bytes,
+    /// In files and folders.
+    pub(crate) inodes: u64,
+}
+
+impl Size {
+    /// What these limits allow.
+    pub(crate) fn of(limits: &Limits) -> Self {
+        Self { bytes: limits.disk, inodes: limits.inodes() }
+    }
 }
 
 /// Makes the writable halves in a folder of the host's, for a sandbox with these ids.
@@ -51,11 +67,11 @@ pub(crate) fn make_layers(folder: &Path, ids: IdRange) -> io::Result<()> {
 }
 
 /// The formatted empty disk of this size; made when it is not there.
-pub(crate) fn blank(home: &Home, size: Bytes) -> Result<PathBuf, Failure> {
+pub(crate) fn blank(home: &Home, size: Size) -> Result<PathBuf, Failure> {
     let blank = blank_path(home, size);
     if !blank.exists() {
         // Two launchers may make the same one: each under a name of its own, the last wins.
-        let own = home.blanks().join(format!("{}.{}.new", size.0, std::process::id()));
+        let own = blank.with_extension(format!("{}.new", std::process::id()));
         let result = format(&own, size);
         let result = result.and_then(|()| fs::rename(&own, &blank).step("keep the blank disk"));
         if result.is_err() {
@@ -67,8 +83,8 @@ pub(crate) fn blank(home: &Home, size: Bytes) -> Result<PathBuf, Failure> {
 }
 
 /// Where the blank of this size is, once it was made.
-pub(crate) fn blank_path(home: &Home, size: Bytes) -> PathBuf {
-    home.blanks().join(format!("{}.ext4", size.0))
+pub(crate) fn blank_path(home: &Home, size: Size) -> PathBuf {
+    home.blanks().join(format!("{}-{}.ext4", size.bytes.0, size.inodes))
 }
 
 /// Copies a blank, leaving its holes out.
@@ -102,10 +118,10 @@ pub(crate) fn mount(disk: &File) -> Result<OwnedFd, Failure> {
         .step("mount the disk")
 }
 
-fn format(path: &Path, size: Bytes) -> Result<(), Failure> {
-    let step = format!("format a disk of {size}");
+fn format(path: &Path, size: Size) -> Result<(), Failure> {
+    let step = format!("format a disk of {}", size.bytes);
     let file = File::create(path).step(&step)?;
-    file.set_len(size.0).step(&step)?;
+    file.set_len(size.bytes.0).step(&step)?;
     drop(file);
 
     let tree = path.with_extension("tree");
@@ -118,7 +134,8 @@ fn format(path: &Path, size: Bytes) -> Result<(), Failure> {
     }
     let output = sys_linux::command::command("mkfs.ext4")
         // Blocks as large as the loop device's, also on a disk so small that others are usual.
-        .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=16", "-E"])
+        .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=16"])
+        .args(["-N", &size.inodes.to_string(), "-E"])
         .arg("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0")
         .arg("-d")
         .args([&tree, path])

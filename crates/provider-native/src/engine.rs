@@ -16,7 +16,8 @@
 //! prepared ahead, so that a create is a bind; where none is ready it launches one first.
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
-//! no arrow, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
+//! no arrow, `limit` changes
+//! what a sandbox may use, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
 //! found at the start.
 
 mod adopt;
@@ -26,6 +27,7 @@ mod clients;
 mod endings;
 mod host;
 mod lifecycle;
+mod limit;
 mod reach;
 mod upkeep;
 

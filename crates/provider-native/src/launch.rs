@@ -62,6 +62,8 @@ pub(crate) struct Order {
     pub(crate) ids: IdRange,
     /// Its cgroups, which are there.
     pub(crate) group: Group,
+    /// How many descriptors each of its processes may have; what is usual when unset.
+    pub(crate) open_files: Option<u64>,
     /// How many processes it may have, where no cgroup counts them.
     pub(crate) processes: Option<u32>,
 }

@@ -14,7 +14,7 @@ use crate::ids::IdRange;
 use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The record of one sandbox: the truth about it, in its own folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -31,6 +31,7 @@ pub(crate) struct Manifest {
     pub(crate) generation: String,
     /// The folder of its guest's program.
     pub(crate) guest: String,
+    /// Versions up to 3 had none on inodes and open files.
     pub(crate) limits: Limits,
     /// Those of the limits that nothing holds it to. Version 1 had none.
     #[serde(default)]
@@ -69,6 +70,11 @@ impl Manifest {
     /// The ids of the sandbox.
     pub(crate) fn ids(&self) -> IdRange {
         IdRange { base: self.base_id, count: self.ids }
+    }
+
+    /// The same of a sandbox that may use this from now on.
+    pub(crate) fn with_limits(self, limits: Limits) -> Self {
+        Self { version: VERSION, limits, ..self }
     }
 
     /// What was written down when the sandbox was made.
@@ -199,7 +205,7 @@ mod tests {
         later.version = VERSION + 1;
         later.write(folder.path()).unwrap();
         let error = Manifest::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("version 4"), "{error}");
+        assert!(error.contains("version 5"), "{error}");
     }
 
     #[test]

@@ -11,6 +11,7 @@ use provider::{LARGEST_RECORD, Observed};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
+use crate::reserves::Reserves;
 
 /// A request and the number by which its answer is told from others on the same connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,6 +56,8 @@ pub(crate) enum Verb {
     Forget,
     /// Let its time be over so long from now, or never.
     Renew { id: SandboxId, timeout: Option<Duration> },
+    /// Let a sandbox use this from now on.
+    Limit { id: SandboxId, limits: Limits },
 }
 
 /// What a sandbox is to be.
@@ -64,6 +67,7 @@ pub(crate) struct Wish {
     pub(crate) lifetime: Lifetime,
     pub(crate) allow_unenforced: bool,
     pub(crate) record: Record,
+    pub(crate) reserves: Reserves,
 }
 
 /// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
@@ -111,6 +115,8 @@ pub(crate) enum Refusal {
     /// Nothing would hold it to these limits; the text says what would.
     Unenforced(Vec<Limit>, String),
     Failed(Failure),
+    /// It does not fit what the sandbox uses now.
+    Conflict(String),
 }
 
 impl From<Failure> for Refusal {

@@ -57,6 +57,13 @@ pub enum ProviderError {
         reason: String,
     },
 
+    /// It does not fit the present state of the sandbox.
+    #[error("{reason}")]
+    Conflict {
+        /// What stands in the way, and what to do.
+        reason: String,
+    },
+
     /// The backend refused or broke. `step` completes the sentence "could not ...".
     #[error("could not {step}")]
     Backend {
@@ -76,6 +83,12 @@ impl ProviderError {
 
     /// Whether whoever asked can mend it, by asking for something else.
     pub fn is_callers_fault(&self) -> bool {
-        matches!(self, Self::NotFound { .. } | Self::NotRunning { .. } | Self::Invalid { .. })
+        matches!(
+            self,
+            Self::NotFound { .. }
+                | Self::NotRunning { .. }
+                | Self::Invalid { .. }
+                | Self::Conflict { .. }
+        )
     }
 }

@@ -13,7 +13,7 @@ mod observed;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, SandboxId, SandboxSpec};
+use domain::{Ending, Limits, SandboxId, SandboxSpec};
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
@@ -84,6 +84,13 @@ pub trait Provider: Send + Sync {
         id: &Permitted<SandboxId>,
         timeout: Option<Duration>,
     ) -> Result<(), ProviderError>;
+
+    /// Lets a running sandbox use this from now on. Its time is not among it: [`Self::renew`].
+    ///
+    /// All of it or nothing: what cannot be changed while a sandbox runs, or does not fit what it
+    /// uses now, is refused with the reason. Memory, processors and processes can be changed. It
+    /// holds also after an end of the backend's own programs.
+    async fn limit(&self, id: &Permitted<SandboxId>, limits: &Limits) -> Result<(), ProviderError>;
 
     /// Ends the sandbox and removes all of it. Nothing to remove is a success.
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;

@@ -13,7 +13,7 @@
 
 mod execute;
 mod message;
-mod tree;
+pub(crate) mod tree;
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -104,7 +104,7 @@ impl Keeper {
                 return 0;
             }
             if self.killing {
-                tree::kill();
+                tree::kill(getpid());
             }
             match self.wait_for_news(children) {
                 Ok(true) => self.obey(),

@@ -1,4 +1,4 @@
-//! Finds and kills everything below this process.
+//! Finds and kills everything below a process.
 //!
 //! The kernel has no call for "this process and its descendants", so `/proc` is walked. Killing
 //! while walking would race with forks; so every process found is first stopped, until a walk
@@ -15,11 +15,12 @@ use rustix::process::{Pid, Signal, getpid, kill_process};
 /// More rounds than any tree needs: even a fork bomb stands still once its members are stopped.
 const MOST_ROUNDS: usize = 200;
 
-/// Kills all that is below this process. The dead still have to be reaped.
-pub(super) fn kill() {
+/// Kills all that is below a process, and returns whether there was anybody. The dead still have
+/// to be reaped.
+pub(crate) fn kill(root: Pid) -> bool {
     let mut stopped = HashSet::new();
     for _ in 0..MOST_ROUNDS {
-        let Ok(below) = below(getpid()) else { break };
+        let Ok(below) = below(root) else { break };
         let new: Vec<Pid> =
             below.into_iter().map(|entry| entry.pid).filter(|pid| !stopped.contains(pid)).collect();
         if new.is_empty() {
@@ -31,9 +32,10 @@ pub(super) fn kill() {
             stopped.insert(pid);
         }
     }
-    for pid in stopped {
-        let _ = kill_process(pid, Signal::KILL);
+    for pid in &stopped {
+        let _ = kill_process(*pid, Signal::KILL);
     }
+    !stopped.is_empty()
 }
 
 /// Sends a signal to all below this process that are in the given process group.

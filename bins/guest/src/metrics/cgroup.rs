@@ -48,6 +48,20 @@ pub(super) struct Processes {
     pub(super) limit: Option<u64>,
 }
 
+/// How often the workload ran into its limits.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Strikes {
+    /// Processes that the kernel killed for want of memory.
+    pub(crate) oom_kills: u64,
+    /// Processes that could not be made.
+    pub(crate) refused_processes: u64,
+}
+
+/// How often it did so far; nothing where nobody counts.
+pub(crate) fn strikes() -> Strikes {
+    strikes_from(&kernel)
+}
+
 pub(super) fn cpu() -> Option<Cpu> {
     cpu_from(&kernel)
 }
@@ -136,6 +150,13 @@ fn processes_from(read: Source<'_>) -> Option<Processes> {
     })
 }
 
+fn strikes_from(read: Source<'_>) -> Strikes {
+    let memory = read("", "memory.events").or_else(|| read("memory", "memory.oom_control"));
+    let processes = read("", "pids.events").or_else(|| read("pids", "pids.events"));
+    let of = |text: Option<String>, name| text.and_then(|text| named(&text, name)).unwrap_or(0);
+    Strikes { oom_kills: of(memory, "oom_kill"), refused_processes: of(processes, "max") }
+}
+
 fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -218,6 +239,21 @@ mod tests {
         assert_eq!((memory.peak, memory.oom_kills), (None, 2));
         let processes = processes_from(&files).unwrap();
         assert_eq!((processes.count, processes.limit), (4, None));
+    }
+
+    #[test]
+    fn strikes_are_read_from_either_version() {
+        let two = files(&[
+            ("", "memory.events", "low 0\nmax 9\noom 1\noom_kill 2\n"),
+            ("", "pids.events", "max 7\n"),
+        ]);
+        let one = files(&[
+            ("memory", "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n"),
+            ("pids", "pids.events", "max 7\n"),
+        ]);
+        let strikes = Strikes { oom_kills: 2, refused_processes: 7 };
+        assert_eq!((strikes_from(&two), strikes_from(&one)), (strikes, strikes));
+        assert_eq!(strikes_from(&files(&[])), Strikes::default());
     }
 
     #[test]

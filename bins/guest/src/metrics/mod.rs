@@ -11,6 +11,8 @@ mod cgroup;
 mod network;
 mod processes;
 
+pub(crate) use cgroup::{Strikes, strikes};
+
 use std::fs;
 use std::io::Read as _;
 use std::sync::{Mutex, PoisonError};

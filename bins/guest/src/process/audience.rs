@@ -283,7 +283,7 @@ mod tests {
         let audience = audience();
         let mut following = audience.follow(None).unwrap();
         audience.publish(Channel::Stdout, Bytes::from_static(b"last words")).await;
-        let ending = Ending { exit: Exit::Code(0), exec_errno: None, expired: false };
+        let ending = Ending { exit: Exit::Code(0), exec_errno: None, expired: false, cause: None };
         audience.finish(ending);
         assert!(matches!(following.queue.recv().await, Some(Event::Output { .. })));
         assert!(following.queue.recv().await.is_none());

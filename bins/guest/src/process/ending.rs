@@ -1,5 +1,6 @@
 //! How a process ended, in the words of the protocol.
 
+use domain::Cause;
 use guest_proto::process::process_event::EndEvent;
 
 /// How a process ended.
@@ -11,6 +12,8 @@ pub(crate) struct Ending {
     pub(crate) exec_errno: Option<i32>,
     /// It was killed because its time was over.
     pub(crate) expired: bool,
+    /// Why it failed, if the sandbox shows it.
+    pub(crate) cause: Option<Cause>,
 }
 
 /// What the parent of a process sees at its end.
@@ -28,9 +31,13 @@ impl From<Ending> for EndEvent {
             Exit::Code(code) => (code, true, format!("exit status {code}"), None),
             Exit::Signal(signal) => (-1, false, signal_status(signal), Some(signal)),
         };
-        let error = (exit_code != 0).then(|| status.clone());
+        let cause = ending.cause.and_then(Cause::word).map(ToOwned::to_owned);
+        let error = (exit_code != 0).then(|| match ending.cause {
+            Some(cause) => format!("{status}: {}", cause.message()),
+            None => status.clone(),
+        });
         let exec_errno = ending.exec_errno;
-        Self { exit_code, exited, status, error, signal, exec_errno, ..Self::default() }
+        Self { exit_code, exited, status, error, signal, exec_errno, cause, ..Self::default() }
     }
 }
 
@@ -70,7 +77,17 @@ mod tests {
     use super::*;
 
     fn end(exit: Exit) -> EndEvent {
-        Ending { exit, exec_errno: None, expired: false }.into()
+        Ending { exit, exec_errno: None, expired: false, cause: None }.into()
+    }
+
+    #[test]
+    fn a_cause_is_told_in_words_and_as_a_word() {
+        let cause = Some(Cause::OutOfMemory);
+        let end: EndEvent =
+            Ending { exit: Exit::Signal(9), exec_errno: None, expired: false, cause }.into();
+        assert_eq!(end.cause.as_deref(), Some("out_of_memory"));
+        assert_eq!(end.status, "signal: killed");
+        assert!(end.error.unwrap().starts_with("signal: killed: the sandbox ran out of memory"));
     }
 
     #[test]

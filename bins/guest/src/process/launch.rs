@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::fcntl_dupfd_cloexec;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -136,6 +137,13 @@ impl Control {
     /// Tells the keeper what to do.
     pub(super) fn order(&self, order: Order) -> io::Result<()> {
         order.send(&self.socket, &[])
+    }
+
+    /// Whether the keeper has left.
+    pub(super) fn is_gone(&self) -> bool {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        poll(&mut polled, Some(&at_once)).is_err() || !polled[0].revents().is_empty()
     }
 
     /// Has the keeper run what one of its processes asked for with `sudo`.

@@ -6,8 +6,10 @@
 //! the protocol and those.
 
 mod audience;
+mod blame;
 mod ending;
 mod event;
+mod felling;
 mod keepers;
 mod launch;
 mod prepare;
@@ -43,6 +45,7 @@ pub(crate) use stream::keepalive;
 pub(crate) use table::Table;
 
 use crate::state::State;
+use blame::Before;
 use launch::Wish;
 use running::Process;
 use stream::Until;
@@ -139,8 +142,10 @@ impl ProcessService for Processes {
         // A task of its own: when the client goes away at this moment, the process is still
         // either not started or known.
         let started = crate::spawn(async move {
+            let before = Before::now();
             let launched = state.spawner.launch(&command, wish).await?;
-            let (process, watch) = Process::adopt(launched, config, request.tag, &state.processes);
+            let (process, watch) =
+                Process::adopt(launched, config, request.tag, before, &state.processes);
             state.processes.add(Arc::clone(&process));
             let from_the_start = Some(0);
             let events = stream::follow(process, from_the_start, Until::Ended, context.headers())
@@ -261,7 +266,17 @@ fn size(terminal: &PTY) -> Size {
 
 fn not_started(error: &io::Error) -> ConnectError {
     use rustix::io::Errno;
-    let message = format!("cannot start a process: {error}");
+    let message = match Errno::from_io_error(error) {
+        Some(Errno::AGAIN) => {
+            let cause = domain::Cause::ProcessLimit;
+            format!("cannot start a process: the sandbox is at its limit of them: {}", cause.hint())
+        }
+        Some(Errno::NOMEM) => {
+            let cause = domain::Cause::OutOfMemory;
+            format!("cannot start a process: the sandbox is out of memory: {}", cause.hint())
+        }
+        _ => format!("cannot start a process: {error}"),
+    };
     match Errno::from_io_error(error) {
         // At the limit of processes, memory or descriptors: later it may work.
         Some(Errno::AGAIN | Errno::NOMEM | Errno::MFILE | Errno::NFILE) => {

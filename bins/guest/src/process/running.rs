@@ -29,8 +29,10 @@ use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::audience::Audience;
+use super::blame::Before;
 use super::ending::{Ending, Exit};
 use super::event::Channel;
+use super::felling::fell;
 use super::launch::{Control, Ends, Launched};
 use super::table::Table;
 use super::terminal::{Opened, Size, Terminal};
@@ -60,6 +62,8 @@ const HANG_UP: Duration = Duration::from_millis(100);
 pub(crate) struct Process {
     pub(crate) pid: u32,
     pub(crate) tag: Option<String>,
+    /// Its keeper, by process id.
+    keeper: i32,
     pub(crate) audience: Audience,
     /// As it was asked for. Emptied at the end: nobody asks for it any more, and it may be large.
     config: Mutex<ProcessConfig>,
@@ -81,6 +85,7 @@ impl Process {
         launched: Launched,
         config: ProcessConfig,
         tag: Option<String>,
+        before: Before,
         table: &Table,
     ) -> (Arc<Self>, Watch) {
         let Launched { pid, keeper, control, ends, exec_errno } = launched;
@@ -99,6 +104,7 @@ impl Process {
         let process = Arc::new(Self {
             pid,
             tag,
+            keeper,
             audience: Audience::new(Arc::clone(&table.budget), size),
             config: Mutex::new(config),
             stdin: tokio::sync::Mutex::new(stdin),
@@ -108,8 +114,15 @@ impl Process {
             impatient: watch::Sender::new(false),
             exited: watch::Sender::new(None),
         });
-        let watch =
-            Watch { process: Arc::clone(&process), keeper, control, outputs, held, exec_errno };
+        let watch = Watch {
+            process: Arc::clone(&process),
+            keeper,
+            control,
+            outputs,
+            held,
+            exec_errno,
+            before,
+        };
         (process, watch)
     }
 
@@ -161,24 +174,25 @@ impl Process {
 
     /// Kills the command and everything below it.
     pub(super) fn kill(&self) -> io::Result<()> {
-        self.order(Order::Kill)?;
+        let control = self.control()?;
+        control.order(Order::Kill)?;
         self.impatient.send_replace(true);
+        crate::spawn(fell(self.keeper, control));
         Ok(())
     }
 
     /// Sends a signal to the command's process group.
     pub(super) fn signal(&self, signal: i32, ends: bool) -> io::Result<()> {
-        self.order(Order::Signal { signal })?;
+        self.control()?.order(Order::Signal { signal })?;
         if ends {
             self.impatient.send_replace(true);
         }
         Ok(())
     }
 
-    fn order(&self, order: Order) -> io::Result<()> {
+    fn control(&self) -> io::Result<Arc<Control>> {
         let control = self.control.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let over = || io::Error::new(io::ErrorKind::NotFound, "the process is over");
-        control.ok_or_else(over)?.order(order)
+        control.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, "the process is over"))
     }
 
     fn finish(&self, ending: Ending) {
@@ -206,12 +220,14 @@ pub(super) struct Watch {
     /// The command's end of a terminal.
     held: Option<OwnedFd>,
     exec_errno: Option<i32>,
+    /// What was counted before it began.
+    before: Before,
 }
 
 impl Watch {
     /// Sees the process through to its end.
     pub(super) async fn run(self, deadline: Option<Instant>, table: &Table) {
-        let Self { process, keeper, control, outputs, held, mut exec_errno } = self;
+        let Self { process, keeper, control, outputs, held, mut exec_errno, before } = self;
         let (hurry, hurried) = watch::channel(false);
         let pumps: Vec<_> = outputs
             .into_iter()
@@ -245,7 +261,11 @@ impl Watch {
                 }
             }
         };
-        process.exited.send_replace(Some(Ending { exit, exec_errno, expired }));
+        let cause = before.blame(exit);
+        // Of one whose time is over only the end is told, which says so.
+        if !expired {
+            process.exited.send_replace(Some(Ending { exit, exec_errno, expired, cause }));
+        }
         let mut impatient = process.impatient.subscribe();
         let lingers = held.is_some();
         drop(held);
@@ -271,7 +291,7 @@ impl Watch {
             let gone = async { while let Ok(Some(_)) = control.report().await {} };
             let _ = timeout(PATIENCE, gone).await;
         }
-        process.finish(Ending { exit, exec_errno, expired });
+        process.finish(Ending { exit, exec_errno, expired, cause });
         table.ended(process);
         table.keepers.see_off(keeper, control).await;
     }

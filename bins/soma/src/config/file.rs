@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 14] = [
+pub(crate) const KEYS: [&str; 16] = [
     "listen",
     "domain",
     "hosts",
@@ -25,6 +25,8 @@ pub(crate) const KEYS: [&str; 14] = [
     "allow_unenforced",
     "retention",
     "database",
+    "reserve_disk",
+    "reserve_memory",
 ];
 
 /// What the file says: each value as text, and its line.

@@ -91,6 +91,8 @@ impl Settings {
             allow_unenforced,
             retention,
             database,
+            reserve_disk,
+            reserve_memory,
         ]
     }
 }

@@ -56,7 +56,7 @@ async fn serve(
     starter: Option<RawFd>,
     alone: bool,
 ) -> Result<(), Failure> {
-    let provider = engines::provider(home, starter)?;
+    let provider = engines::provider(home, starter)?.leaving(settings.reserves());
     let folder = Home::at(home).daemon();
     let _lock = take(&folder)?;
     let telemetry = telemetry::start(&telemetry::Options {

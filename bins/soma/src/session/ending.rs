@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::{By, Cause};
 use guest_proto::GuestError;
 use guest_proto::client::Ended;
 
@@ -21,16 +22,31 @@ pub(super) fn of_command(ended: &Ended, plan: &Plan) -> Result<u8, Failure> {
     if let Some(number) = ended.exec_errno {
         return Err(not_started(number, plan));
     }
-    match ended.signal {
-        // The kernel kills what needs more memory than the sandbox has, and leaves no word.
-        Some(KILL) => {
-            let memory = plan.spec.limits.memory;
-            let more = if plan.is_fresh { "give it more" } else { "make a sandbox with more" };
-            Err(Failure::new(128 + 9, "the command was killed (signal 9)")
-                .hint(format!("if it needed more than {memory} of memory, {more} with --memory")))
+    let code = ended.signal.map_or(ended.code & 0xff, |signal| 128 + signal);
+    let code = u8::try_from(code).unwrap_or(u8::MAX);
+    match control::cause_of(ended) {
+        // What somebody sent, or a program's own word, needs none of ours.
+        Some(Cause::Signal(By::Signal(signal))) if signal != KILL => Ok(code),
+        Some(Cause::Signal(By::Code(_)) | Cause::SegmentationFault(By::Code(_))) | None => Ok(code),
+        Some(cause) => Err(Failure::new(code, cause.message()).hint(hint(cause, plan))),
+    }
+}
+
+/// What to do next, in words that can be typed.
+fn hint(cause: Cause, plan: &Plan) -> String {
+    let option = match cause {
+        Cause::OutOfMemory => "--memory",
+        Cause::ProcessLimit => "--pids",
+        Cause::DiskFull => "--disk",
+        Cause::InodesFull => "--inodes",
+        _ => return cause.hint().to_owned(),
+    };
+    match (cause, plan.is_fresh) {
+        (Cause::OutOfMemory, true) => {
+            format!("it had {}: give it more with {option}", plan.spec.limits.memory)
         }
-        Some(signal) => Ok(u8::try_from(128 + signal).unwrap_or(u8::MAX)),
-        None => Ok(u8::try_from(ended.code & 0xff).unwrap_or(u8::MAX)),
+        (_, true) => format!("give it more with {option}"),
+        (_, false) => cause.hint().to_owned(),
     }
 }
 

@@ -136,6 +136,8 @@ pub(crate) fn wish(spec: &SandboxSpec) -> Create {
         memory: Some(mebibytes(limits.memory)),
         disk: Some(mebibytes(limits.disk)),
         pids: Some(limits.pids),
+        inodes: limits.inodes,
+        open_files: limits.open_files,
         timeout,
         unlimited_time: timeout.is_none().then_some(true),
         env_vars: (!spec.environment.is_empty()).then(|| spec.environment.clone()),

@@ -29,6 +29,12 @@ pub(crate) struct LimitOptions {
     /// What can be written to the sandbox's disk, such as 1g [default: 10g].
     #[arg(long, value_name = "AMOUNT")]
     disk: Option<Bytes>,
+    /// Files and folders on the sandbox's disk [default: one for every 16 KiB of it].
+    #[arg(long, value_name = "NUMBER")]
+    inodes: Option<u64>,
+    /// Descriptors that one process may have open [default: 16384].
+    #[arg(long, value_name = "NUMBER")]
+    open_files: Option<u32>,
     /// Run also where this host cannot hold the sandbox to all of these limits.
     #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
     allow_unenforced: bool,
@@ -76,6 +82,8 @@ impl LimitOptions {
             ("--cpus", self.cpus.is_some()),
             ("--pids", self.pids.is_some()),
             ("--disk", self.disk.is_some()),
+            ("--inodes", self.inodes.is_some()),
+            ("--open-files", self.open_files.is_some()),
             ("--no-sudo", self.no_sudo),
         ];
         match set.iter().find(|(_, typed)| *typed) {
@@ -103,6 +111,8 @@ impl LimitOptions {
             cpus: self.cpus.unwrap_or(usual.cpus),
             pids: self.pids.unwrap_or(usual.pids),
             disk: self.disk.unwrap_or(usual.disk),
+            inodes: self.inodes,
+            open_files: self.open_files,
             timeout,
         };
         limits.check().map_err(|error| Failure::usage(error.to_string()))

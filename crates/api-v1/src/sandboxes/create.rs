@@ -37,6 +37,14 @@ pub struct Create {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 8, maximum = 4_000_000)]
     pub pids: Option<u32>,
+    /// Files and folders on its disk; one for every 16 KiB of it unless said.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 256)]
+    pub inodes: Option<u64>,
+    /// Descriptors that one process may have open; 16384 unless said, or what the host allows.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 64, maximum = 1_048_576)]
+    pub open_files: Option<u32>,
     /// How long it may run, in seconds, counted from ready.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 31_622_400)]
@@ -142,13 +150,6 @@ impl Create {
 
     fn limits(&self) -> Result<Limits, ApiError> {
         let usual = Limits::default();
-        let mebibytes = |field: &'static str, wanted: Option<u64>, usual: Bytes| match wanted {
-            Some(wanted) => wanted
-                .checked_mul(1 << 20)
-                .map(Bytes)
-                .ok_or_else(|| ApiError::wrong(field, "it is more than any machine has")),
-            None => Ok(usual),
-        };
         let cpus = match self.vcpu {
             Some(vcpu) => milli_cpus(vcpu)?,
             None => usual.cpus,
@@ -163,6 +164,8 @@ impl Create {
             cpus,
             pids: self.pids.unwrap_or(usual.pids),
             disk: mebibytes("disk", self.disk, usual.disk)?,
+            inodes: self.inodes,
+            open_files: self.open_files,
             timeout,
         };
         limits.check().map_err(|error| ApiError::invalid(error.to_string()))
@@ -189,7 +192,22 @@ impl Create {
     }
 }
 
-fn milli_cpus(vcpu: f64) -> Result<MilliCpus, ApiError> {
+/// An amount in MiB, or what is usual.
+pub(super) fn mebibytes(
+    field: &'static str,
+    wanted: Option<u64>,
+    usual: Bytes,
+) -> Result<Bytes, ApiError> {
+    match wanted {
+        Some(wanted) => wanted
+            .checked_mul(1 << 20)
+            .map(Bytes)
+            .ok_or_else(|| ApiError::wrong(field, "it is more than any machine has")),
+        None => Ok(usual),
+    }
+}
+
+pub(super) fn milli_cpus(vcpu: f64) -> Result<MilliCpus, ApiError> {
     let error = "it has to be a number of processors, such as 2 or 0.5";
     let text = format!("{vcpu}");
     text.parse().map_err(|_| ApiError::wrong("vcpu", error))

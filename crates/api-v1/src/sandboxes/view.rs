@@ -28,6 +28,15 @@ pub struct Sandbox {
     pub disk: u64,
     /// The same, as some clients call it.
     pub disk_mib: u64,
+    /// Processes and threads at one time.
+    #[serde(default)]
+    pub pids: u32,
+    /// Files and folders on its disk.
+    #[serde(default)]
+    pub inodes: u64,
+    /// Descriptors that one process may have open; left out when it is what is usual.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub open_files: Option<u32>,
     /// How long it may run, in seconds; left out when for ever.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout: Option<u64>,
@@ -71,6 +80,9 @@ impl From<&Lease> for Sandbox {
             memory_mib: memory,
             disk,
             disk_mib: disk,
+            pids: limits.pids,
+            inodes: limits.inodes(),
+            open_files: limits.open_files,
             timeout: timeout_seconds(lease),
             timeout_at: lease.until.map(domain::Timestamp::seconds),
             state: lease.state.name().to_owned(),
@@ -150,6 +162,12 @@ pub(super) fn event(event: &Event) -> serde_json::Value {
         Happened::TimeoutSet { until } => {
             shown["what"] = "timeout_set".into();
             shown["until"] = until.map(|until| until.to_string()).into();
+        }
+        Happened::LimitsSet { limits } => {
+            shown["what"] = "limits_set".into();
+            shown["memory"] = mebibytes(limits.memory).into();
+            shown["vcpu"] = (f64::from(limits.cpus.0) / 1000.0).into();
+            shown["pids"] = limits.pids.into();
         }
     }
     shown

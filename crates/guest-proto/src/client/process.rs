@@ -111,6 +111,8 @@ pub struct Ended {
     pub error: Option<String>,
     /// The error number with which the program could not be executed at all.
     pub exec_errno: Option<i32>,
+    /// What the guest knows of why it failed, as a word. A guest of an earlier version tells none.
+    pub cause: Option<String>,
 }
 
 /// A process that is followed. Dropping this stops following it; the process goes on.
@@ -227,6 +229,7 @@ fn ended(end: &EndEventView<'_>) -> Ended {
         status: harmless(end.status),
         error: end.error.map(harmless),
         exec_errno: end.exec_errno,
+        cause: end.cause.map(harmless),
     }
 }
 

@@ -119,7 +119,7 @@ impl Engine {
         remove_all_but(&home.guests(), |name| guests.contains(&name));
         // Those of unusual sizes are quickly made again.
         for blank in folders_in(&home.blanks()) {
-            if blank != disk::blank_path(home, Limits::default().disk) {
+            if blank != disk::blank_path(home, disk::Size::of(&Limits::default())) {
                 let _ = fs::remove_file(blank);
             }
         }

@@ -126,6 +126,10 @@ impl Engine {
                 let answer = self.renew(&id, timeout).map(|()| Answer::Done);
                 self.answer(waiter, answer);
             }
+            Verb::Limit { id, limits } => {
+                let answer = self.limit(&id, &limits).map(|()| Answer::Done);
+                self.answer(waiter, answer);
+            }
         }
     }
 
@@ -158,7 +162,7 @@ impl Engine {
 
     /// The wish for a sandbox that can be, on its way to become one.
     fn accept(&self, waiter: Waiter, wish: Wish) -> Result<Sandbox, Refusal> {
-        let Wish { limits, lifetime, allow_unenforced, record } = wish;
+        let Wish { limits, lifetime, allow_unenforced, record, reserves } = wish;
         let limits = limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
         let Record(record) = record.check()?;
         let unenforced = self.host.unenforced();
@@ -166,6 +170,7 @@ impl Engine {
             let fix = missing::enforcement(&unenforced, self.host.rights);
             return Err(Refusal::Unenforced(unenforced, fix));
         }
+        reserves.check(self.host.options.home.path())?;
         Ok(Sandbox {
             limits,
             unenforced,

@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use domain::{Bytes, Layer, Limit};
+use domain::{Layer, Limit, Limits};
 use rustix::fs::{FlockOperation, Mode, flock};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use sys_linux::descriptors::close_all_but;
@@ -14,7 +14,7 @@ use sys_linux::process::{reset_signals, termination_descriptor};
 
 use super::Options;
 use crate::cgroup::Hierarchies;
-use crate::disk::Storage;
+use crate::disk::{Size, Storage};
 use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
 use crate::home::{Home, make_folder, open_own};
@@ -101,7 +101,7 @@ impl Host {
     pub(super) fn unenforced(&self) -> Vec<Limit> {
         let missing = self.hierarchies.missing().iter().copied();
         let mut unenforced: Vec<Limit> = missing.filter(|limit| *limit != Limit::Pids).collect();
-        if self.storage(Bytes(0)) == Storage::Folder {
+        if !self.rights.is_root() {
             unenforced.push(Limit::Disk);
         }
         unenforced
@@ -112,7 +112,7 @@ impl Host {
         let layers = [
             (Layer::Landlock, !self.has_landlock),
             (Layer::OwnIds, self.ranges.are_single()),
-            (Layer::OwnDisk, self.storage(Bytes(0)) == Storage::Folder),
+            (Layer::OwnDisk, !self.rights.is_root()),
         ];
         layers.into_iter().filter(|(_, missing)| *missing).map(|(layer, _)| layer).collect()
     }
@@ -122,9 +122,9 @@ impl Host {
         self.hierarchies.missing().contains(&Limit::Pids)
     }
 
-    /// Where a sandbox with a disk of this size keeps what it writes.
-    pub(super) fn storage(&self, disk: Bytes) -> Storage {
-        if self.rights.is_root() { Storage::Disk(disk) } else { Storage::Folder }
+    /// Where a sandbox with these limits keeps what it writes.
+    pub(super) fn storage(&self, limits: &Limits) -> Storage {
+        if self.rights.is_root() { Storage::Disk(Size::of(limits)) } else { Storage::Folder }
     }
 
     /// Leaves nothing behind that only a running engine needs.

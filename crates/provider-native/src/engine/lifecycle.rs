@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use super::bodies::{Body, Reach, Stage};
 use super::clients::Waiter;
-use super::{Engine, Key, log, reach};
+use super::{Engine, Key, limit, log, reach};
 use crate::cgroup::Group;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
@@ -106,7 +106,8 @@ impl Engine {
         let fitting = |body: &Body| {
             let made_for = &body.made_for;
             body.is_prepared()
-                && self.host.storage(made_for.disk) == self.host.storage(wanted.disk)
+                && self.host.storage(made_for) == self.host.storage(&wanted)
+                && made_for.open_files == wanted.open_files
                 && (!by_id || made_for.pids == wanted.pids)
         };
         let prepared = self.bodies.iter().find(|(_, body)| fitting(body)).map(|(key, _)| *key);
@@ -148,7 +149,8 @@ impl Engine {
                 folder: folder.clone(),
                 generation: generation.clone(),
                 guest,
-                storage: self.host.storage(limits.disk),
+                storage: self.host.storage(&limits),
+                open_files: limits.open_files.map(u64::from),
                 ids,
                 group: group.clone(),
                 processes: self.host.counts_processes_by_id().then_some(limits.pids),
@@ -272,6 +274,9 @@ impl Engine {
             return Err(Failure::new("bind the sandbox", "it is not ready", Kind::Broken));
         };
         body.group.limit(&sandbox.limits)?;
+        if body.group.is_there() {
+            limit::size_shared_memory(reach.first, sandbox.limits.memory)?;
+        }
         reach::name_host(&reach.names, &self.host.names, id.as_str()).step("name the host")?;
         body.owner = Some(id.clone());
         sandbox.body = Some(key);

@@ -84,7 +84,7 @@ impl Engine {
     }
 
     /// A sandbox that runs or has ended.
-    fn find(&self, id: &SandboxId) -> Result<&Sandbox, Refusal> {
+    pub(super) fn find(&self, id: &SandboxId) -> Result<&Sandbox, Refusal> {
         let sandbox = self.sandboxes.get(id).filter(|sandbox| !sandbox.doomed);
         sandbox
             .filter(|sandbox| sandbox.ending.is_some() || self.is_running(id))

@@ -11,7 +11,7 @@ use rustix::thread::{
 };
 
 use super::Order;
-use crate::failure::{Failure, Step};
+use crate::failure::{Failure, Kind, Step};
 use crate::ids::IdRange;
 
 /// What the sandbox's root can do, in its own namespaces only: enough for package managers and
@@ -32,15 +32,38 @@ const GUESTS_PROCESSES: u64 = 64;
 /// How many descriptors a program may have unless it asks for more.
 const DESCRIPTORS: u64 = 1024;
 
-/// Takes back the engine's own allowance of descriptors, and forbids core dumps.
+/// How many it may ask for unless somebody allows it others. More than programs need, and few
+/// enough that a sandbox full of processes does not use up the host's.
+const MOST_DESCRIPTORS: u64 = 16_384;
+
+/// What the kernel counts for a user and keeps in its own memory: signals that wait to be taken,
+/// bytes in message queues, bytes that may not leave memory. The sandbox's base id is nobody
+/// else's, so this is what all of the sandbox can have, and what each of its users can.
+const KEPT_BY_THE_KERNEL: [(Resource, u64); 3] =
+    [(Resource::Sigpending, 4096), (Resource::Msgqueue, 819_200), (Resource::Memlock, 8 << 20)];
+
+/// Takes back the engine's own allowances, and forbids core dumps.
 ///
 /// A limit of one, because of zero the kernel takes no notice where a program of the host's
 /// collects the dumps.
-pub(super) fn set_usual_limits() -> Result<(), Failure> {
+pub(super) fn set_usual_limits(order: &Order) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     let usual = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
-    setrlimit(Resource::Nofile, Rlimit { current: Some(usual), ..limit })
-        .step("limit the descriptors")?;
+    // Beyond what this process may have only a privileged one goes.
+    let maximum = limit.maximum.map(|most| most.max(order.open_files.unwrap_or(usual)));
+    if setrlimit(Resource::Nofile, Rlimit { current: Some(usual), maximum }).is_err() {
+        let most = limit.maximum.unwrap_or_default();
+        let cause = format!(
+            "this host allows a process {most} open files: ask for no more, or raise its limit \
+             (`LimitNOFILE` of the service, `ulimit -Hn`)"
+        );
+        return Err(Failure::new("limit the descriptors", cause, Kind::Unsupported));
+    }
+    for (resource, most) in KEPT_BY_THE_KERNEL {
+        let most = getrlimit(resource).maximum.map_or(most, |allowed| allowed.min(most));
+        let most = Rlimit { current: Some(most), maximum: Some(most) };
+        setrlimit(resource, most).step("limit what the kernel keeps")?;
+    }
     setrlimit(Resource::Core, Rlimit { current: Some(1), maximum: Some(1) })
         .step("forbid core dumps")
 }
@@ -76,9 +99,13 @@ pub(super) fn limit_sandbox(order: &Order) -> Result<(), Failure> {
     }
 }
 
-/// Limits the processes that each user of the sandbox has, where no cgroup does: for the
-/// spawner, and thus for every command.
+/// Limits for the spawner, and thus for every command: descriptors, and where no cgroup does so
+/// the processes that each user of the sandbox has.
 pub(super) fn limit_workload(order: &Order) -> Result<(), Failure> {
+    let allowed = getrlimit(Resource::Nofile).maximum.unwrap_or(MOST_DESCRIPTORS);
+    let most = order.open_files.unwrap_or(MOST_DESCRIPTORS).min(allowed);
+    let descriptors = Rlimit { current: Some(most.min(DESCRIPTORS)), maximum: Some(most) };
+    setrlimit(Resource::Nofile, descriptors).step("limit the descriptors")?;
     order.processes.map_or(Ok(()), |count| limit_processes(u64::from(count)))
 }
 

@@ -32,7 +32,7 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
     let made = closed
         .and_then(|()| unblock_signals().step("listen to signals again"))
-        .and_then(|()| identity::set_usual_limits())
+        .and_then(|()| identity::set_usual_limits(order))
         .and_then(|()| make(order, filters));
     match made {
         Ok(made) => {

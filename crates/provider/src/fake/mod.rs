@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Lifetime, SandboxId, SandboxSpec};
+use domain::{Ending, Lifetime, Limits, SandboxId, SandboxSpec};
 use guest::Guest;
 use guest_proto::ByteStream;
 use policy::Permitted;
@@ -43,6 +43,7 @@ struct Sandbox {
     until: Option<Instant>,
     changed: Arc<Notify>,
     ending: Option<Ending>,
+    limits: Limits,
 }
 
 impl FakeBackend {
@@ -126,6 +127,7 @@ impl Provider for FakeProvider {
             until: spec.limits.timeout.map(|timeout| Instant::now() + timeout),
             changed: Arc::default(),
             ending: None,
+            limits: spec.limits.clone(),
         });
         Ok(sandbox.observed(id))
     }
@@ -198,6 +200,28 @@ impl Provider for FakeProvider {
                 return Err(ProviderError::NotRunning { id: id.clone(), why });
             }
             sandbox.renew(timeout);
+            Ok(())
+        })?
+    }
+
+    async fn limit(&self, id: &Permitted<SandboxId>, limits: &Limits) -> Result<(), ProviderError> {
+        let id = id.get();
+        let limits = limits
+            .clone()
+            .check()
+            .map_err(|error| ProviderError::Invalid { reason: error.to_string() })?;
+        self.with(id, |sandbox| {
+            if let Some(why) = sandbox.ending.clone() {
+                return Err(ProviderError::NotRunning { id: id.clone(), why });
+            }
+            let known = &sandbox.limits;
+            if (known.disk, known.inodes(), known.open_files)
+                != (limits.disk, limits.inodes(), limits.open_files)
+            {
+                let reason = "its disk, inodes and open files are set when a sandbox is made";
+                return Err(ProviderError::Invalid { reason: reason.to_owned() });
+            }
+            sandbox.limits = limits;
             Ok(())
         })?
     }
