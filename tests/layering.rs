@@ -9,7 +9,7 @@ use std::path::Path;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Every crate of ours with those of ours that it uses, as it ships.
-const EDGES: [(&str, &[&str]); 17] = [
+const EDGES: [(&str, &[&str]); 18] = [
     ("api-e2b", &["control", "domain", "policy"]),
     ("api-v1", &["control", "domain", "guest-proto", "policy"]),
     ("bench", &["domain", "guest-proto", "policy", "provider", "provider-native", "sys-linux"]),
@@ -22,9 +22,10 @@ const EDGES: [(&str, &[&str]); 17] = [
         &["api-e2b", "api-v1", "control", "domain", "guest-proto", "policy", "store", "telemetry"],
     ),
     ("guest-proto", &[]),
+    ("image", &["domain"]),
     ("policy", &["domain"]),
     ("provider", &["domain", "guest-proto", "policy"]),
-    ("provider-native", &["domain", "guest-proto", "policy", "provider", "sys-linux"]),
+    ("provider-native", &["domain", "guest-proto", "image", "policy", "provider", "sys-linux"]),
     (
         "soma",
         &[

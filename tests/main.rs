@@ -16,6 +16,7 @@
 //! - `snapshots`: whole outputs beside recorded ones;
 //! - `shell`: `soma shell` from outside, through tmux;
 //! - `sudo`: becoming root in a sandbox, or not;
+//! - `templates`: sandboxes from images, real and hostile ones;
 //! - `user`: life as an ordinary user;
 //! - `support`: a Soma of its own for each test, and proof that nothing is left of it.
 
@@ -38,4 +39,5 @@ mod shell;
 mod snapshots;
 mod sudo;
 mod support;
+mod templates;
 mod user;

@@ -261,7 +261,9 @@ fn r11_many_commands_and_many_lines_at_once() {
                 })
             })
             .collect();
-        workers.into_iter().for_each(|worker| worker.join().unwrap());
+        for worker in workers {
+            worker.join().unwrap();
+        }
     });
     let lines = arena.execute(&json!({"command": "seq 200000 | tail -n 200000", "timeout": 30}));
     assert!(lines["stdout"].as_str().unwrap().ends_with("200000\n"), "the tail is lost");

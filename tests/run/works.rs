@@ -236,7 +236,8 @@ fn many_runs_at_once_do_not_disturb_each_other() {
     let runs: Vec<_> = (0..8).map(|n| home.start(&[&format!("print({n})")])).collect();
     for (number, child) in runs.into_iter().enumerate() {
         let output = child.wait_with_output().unwrap();
-        assert_eq!((code(&output), stdout(&output)), (0, format!("{number}\n").as_str()));
+        let seen = (code(&output), stdout(&output), stderr(&output));
+        assert_eq!(seen, (0, format!("{number}\n").as_str(), ""));
     }
     home.assert_nothing_left();
 }

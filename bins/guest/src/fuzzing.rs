@@ -85,14 +85,7 @@ pub fn connection(bytes: &[u8]) {
 /// Texts that the guest reads: paths, users' names, the kernel's tables.
 pub fn texts(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
-    let user = users::User {
-        name: "user".to_owned(),
-        uid: 1000,
-        gid: 1000,
-        groups: Vec::new(),
-        home: "/home/user".into(),
-        shell: "/bin/sh".into(),
-    };
+    let user = somebody();
     if let Ok(path) = crate::paths::expand(&text, &user, None) {
         assert!(path.is_absolute(), "{}", path.display());
     }
@@ -136,19 +129,23 @@ pub fn messages(bytes: &[u8]) {
 /// home, whatever is in them.
 pub fn paths(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
-    let user = users::User {
-        name: "user".to_owned(),
-        uid: 1000,
-        gid: 1000,
-        groups: Vec::new(),
-        home: "/home/user".into(),
-        shell: "/bin/sh".into(),
-    };
+    let user = somebody();
     let Ok(path) = crate::paths::expand(text, &user, None) else { return };
     assert!(path.is_absolute(), "{}", path.display());
     assert!(!text.contains('\0'));
     if !text.starts_with('/') {
         let climbs = path.components().any(|part| part == std::path::Component::ParentDir);
         assert!(!climbs, "{}", path.display());
+    }
+}
+
+fn somebody() -> users::User {
+    users::User {
+        name: "user".to_owned(),
+        uid: 1000,
+        gid: 1000,
+        groups: Vec::new(),
+        home: "/home/user".into(),
+        shell: "/bin/sh".into(),
     }
 }

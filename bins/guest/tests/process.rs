@@ -181,7 +181,7 @@ fn a_timeout_ends_a_fork_bomb() {
     let session = events.pid().to_string();
     let finished = events.finish();
     assert_eq!(finished.error["code"], "deadline_exceeded");
-    assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
+    assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
     let left = std::fs::read_dir("/proc").unwrap().flatten().filter(|entry| {
         std::fs::read_to_string(entry.path().join("stat")).is_ok_and(|stat| {
             let fields = stat.rsplit(')').next().unwrap_or_default();
@@ -401,7 +401,7 @@ fn a_slow_client_holds_up_the_process_and_not_the_memory() {
     loop {
         match events.next() {
             Event::Stdout(bytes) => {
-                assert!(bytes.len() <= 32 << 10);
+                assert!(bytes.len() <= 128 << 10);
                 total += bytes.len();
                 if total % (64 << 20) < bytes.len() {
                     most = most.max(resident_kilobytes(guest.pid()));

@@ -224,7 +224,7 @@ fn a_program_that_never_reads_holds_up_only_who_types() {
             });
             let mut last = usize::MAX;
             wait_until("nothing more is taken", || {
-                std::thread::sleep(Duration::from_millis(300));
+                std::thread::sleep(Duration::from_millis(800));
                 std::mem::replace(&mut last, typed.load(Ordering::Relaxed)) == last
             });
             // A line that is too long is cut by the kernel, and so all of it is taken.

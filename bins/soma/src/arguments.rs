@@ -22,6 +22,7 @@ use crate::run::RunArguments;
 use crate::serve::ServeArguments;
 use crate::shell::ShellArguments;
 use crate::stats::StatsArguments;
+use crate::template::TemplateArguments;
 use crate::timeout::TimeoutArguments;
 
 /// Where root's Soma is unless somebody says otherwise.
@@ -71,6 +72,8 @@ pub(crate) enum Command {
     Limit(LimitArguments),
     /// Set how long a sandbox has from now on.
     Timeout(TimeoutArguments),
+    /// Import, list and remove what sandboxes can be made from.
+    Template(TemplateArguments),
     /// Say what this host can and cannot do for sandboxes, and how to change it.
     Doctor(DoctorArguments),
     /// Run the daemon that owns the sandboxes of this machine.

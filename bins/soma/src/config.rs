@@ -44,7 +44,7 @@ pub(crate) struct SettingArguments {
     /// How many sandboxes there may be at one time [default: 1000].
     #[arg(long, value_name = "NUMBER")]
     max_sandboxes: Option<String>,
-    /// Where the daemon remembers: `file`, or postgres://USER@HOST/DATABASE without a password
+    /// Where the daemon remembers: `file`, or `postgres://USER@HOST/DATABASE` without a password
     /// [default: file].
     #[arg(long, value_name = "ADDRESS")]
     database: Option<String>,

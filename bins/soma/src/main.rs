@@ -24,6 +24,7 @@ mod serve;
 mod session;
 mod shell;
 mod stats;
+mod template;
 mod timeout;
 
 use std::process::ExitCode;
@@ -56,6 +57,7 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Stats(arguments) => stats::run(&home, &arguments),
             Command::Logs(arguments) => logs::run(&home, &arguments),
             Command::Limit(arguments) => limit::run(&home, &arguments),
+            Command::Template(arguments) => template::run(&home, arguments),
             Command::Timeout(arguments) => timeout::run(&home, &arguments),
             Command::Completions(arguments) => pages::completions(&arguments),
             Command::Man(arguments) => pages::man(&arguments),

@@ -15,6 +15,7 @@ pub mod files;
 pub mod processes;
 pub mod sandboxes;
 mod stream;
+pub mod templates;
 
 use axum::Router;
 use control::Control;
@@ -48,6 +49,9 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(sandboxes::metrics))
         .routes(routes!(sandboxes::events))
         .merge(files::described())
+        .routes(routes!(templates::import))
+        .routes(routes!(templates::list))
+        .routes(routes!(templates::get, templates::delete))
         .routes(routes!(processes::execute))
         .routes(routes!(processes::start))
         .routes(routes!(processes::stream))

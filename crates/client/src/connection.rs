@@ -31,8 +31,7 @@ impl Client {
         body: Option<&Q>,
     ) -> Result<A, ClientError> {
         let answer = self.send(method, path, body).await?;
-        let bytes = self.whole(answer).await?;
-        serde_json::from_slice(&bytes).map_err(|error| self.odd(&error))
+        self.read(answer).await
     }
 
     /// The same where the answer says nothing.
@@ -54,20 +53,34 @@ impl Client {
         path: &str,
         body: Option<&Q>,
     ) -> Result<Answer, ClientError> {
+        let bytes = match body {
+            Some(body) => serde_json::to_vec(body).map_err(|error| self.odd(&error))?,
+            None => Vec::new(),
+        };
+        let kind = body.map(|_| "application/json");
+        self.send_body(method, path, kind, Full::new(Bytes::from(bytes))).await
+    }
+
+    /// The same with any body, which is said to be of this kind.
+    pub(crate) async fn send_body<B>(
+        &self,
+        method: Method,
+        path: &str,
+        kind: Option<&str>,
+        body: B,
+    ) -> Result<Answer, ClientError>
+    where
+        B: hyper::body::Body<Data = Bytes, Error: Into<BoxError>> + Send + 'static,
+    {
         let mut request = Request::builder().method(method).uri(path);
         if let Some(headers) = request.headers_mut() {
             headers.extend(self.headers()?);
             headers.insert(header::HOST, self.host());
         }
-        let bytes = match body {
-            Some(body) => {
-                request = request.header(header::CONTENT_TYPE, "application/json");
-                serde_json::to_vec(body).map_err(|error| self.odd(&error))?
-            }
-            None => Vec::new(),
-        };
-        let request = request.body(Full::new(Bytes::from(bytes)));
-        let request = request.map_err(|error| self.odd(&error))?;
+        if let Some(kind) = kind {
+            request = request.header(header::CONTENT_TYPE, kind);
+        }
+        let request = request.body(body).map_err(|error| self.odd(&error))?;
         let stream = self
             .dial_daemon()
             .await
@@ -83,6 +96,12 @@ impl Client {
         let status = answer.status();
         let bytes = self.whole(answer).await.unwrap_or_default();
         Err(ClientError::Refused { status, message: words(status, &bytes) })
+    }
+
+    /// Reads the JSON of an answer.
+    pub(crate) async fn read<A: DeserializeOwned>(&self, answer: Answer) -> Result<A, ClientError> {
+        let bytes = self.whole(answer).await?;
+        serde_json::from_slice(&bytes).map_err(|error| self.odd(&error))
     }
 
     async fn whole(&self, answer: Answer) -> Result<Bytes, ClientError> {

@@ -9,6 +9,7 @@
 mod connection;
 mod error;
 mod sandboxes;
+mod templates;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -141,6 +141,6 @@ fn path(which: &str, rest: &str) -> String {
     format!("/v1/sandbox/{}{rest}", escaped(which))
 }
 
-fn escaped(text: &str) -> impl std::fmt::Display {
+pub(crate) fn escaped(text: &str) -> impl std::fmt::Display {
     percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
 }

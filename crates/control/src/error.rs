@@ -123,10 +123,13 @@ impl ControlError {
             | Self::WrongState { .. }
             | Self::Store(StoreError::NameTaken { .. }) => Fault::Conflict,
             Self::Provider(error) => match error {
-                ProviderError::NotFound { .. } => Fault::NotFound,
-                ProviderError::NotRunning { .. } | ProviderError::Conflict { .. } => {
-                    Fault::Conflict
+                ProviderError::NotFound { .. } | ProviderError::NoTemplate { .. } => {
+                    Fault::NotFound
                 }
+                ProviderError::NotRunning { .. }
+                | ProviderError::Conflict { .. }
+                | ProviderError::TemplateExists { .. }
+                | ProviderError::TemplateInUse { .. } => Fault::Conflict,
                 ProviderError::NoCapacity { .. } => Fault::Full,
                 ProviderError::Invalid { .. } => Fault::Invalid,
                 ProviderError::Unsupported { .. } | ProviderError::Unenforced { .. } => {

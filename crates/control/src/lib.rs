@@ -18,6 +18,7 @@ mod guests;
 mod reference;
 mod registry;
 mod sandbox;
+mod templates;
 mod wish;
 
 use std::collections::BTreeMap;
@@ -35,9 +36,11 @@ pub use error::{ControlError, Fault};
 pub use events::Events;
 pub use execute::{Executed, Execution, Text, cause_of};
 pub use find::Found;
+pub use provider::Archive;
 pub use reference::Reference;
 use registry::Registry;
 use sandbox::Handle;
+pub use templates::Template;
 pub use wish::{LimitChange, Renewal, Wish};
 
 /// What an operator chooses.
@@ -129,7 +132,7 @@ impl Control {
     ///
     /// When the caller goes away before the answer, the sandbox is removed: nobody knows its id.
     pub async fn create(&self, caller: &Caller, wish: Wish) -> Result<Arc<Lease>, ControlError> {
-        let (lease, spec) = self.plan(caller, wish)?;
+        let (lease, spec) = self.plan(caller, self.with_template(wish).await?)?;
         let handle = sandbox::begin(&self.shared, caller, lease, spec)?;
         handle.made().await
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use domain::{
     Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, OnTimeout, Owner, SandboxId, SandboxName,
-    SandboxSpec, Timestamp, Token, check_labels, check_variables,
+    SandboxSpec, TemplateName, Timestamp, Token, check_labels, check_variables,
 };
 
 use crate::ControlError;
@@ -79,15 +79,8 @@ impl Wish {
             let reason = "a variable's value has a NUL in it, which no process can have";
             return Err(ControlError::Invalid { reason: reason.to_owned() });
         }
+        let imported = self.imported_template()?;
         let template = self.template.unwrap_or_else(|| "default".to_owned());
-        if !DEFAULT_TEMPLATES.contains(&template.as_str()) {
-            let shown: String = template.chars().filter(|c| !c.is_control()).take(64).collect();
-            let reason = format!(
-                "there is no template `{shown}`: this soma has `default`, which is this machine's \
-                 own system"
-            );
-            return Err(ControlError::NoTemplate { reason });
-        }
         let spec = SandboxSpec {
             limits: self.limits.check()?,
             environment: self.environment,
@@ -95,6 +88,7 @@ impl Wish {
             allow_unenforced: self.allow_unenforced,
             sudo: self.sudo,
             token: Some(token),
+            template: imported,
         };
         let mut lease = Lease::new(id, spec, now);
         lease.name = self.name;
@@ -104,6 +98,25 @@ impl Wish {
         lease.on_timeout = self.on_timeout;
         lease.secure = self.secure;
         Ok(lease)
+    }
+}
+
+impl Wish {
+    /// The name of the template that somebody imported, unless the wish is for the host's own
+    /// system.
+    pub(crate) fn imported_template(&self) -> Result<Option<TemplateName>, ControlError> {
+        let Some(template) = self.template.as_deref() else { return Ok(None) };
+        if DEFAULT_TEMPLATES.contains(&template) {
+            return Ok(None);
+        }
+        template.parse().map(Some).map_err(|_| {
+            let shown: String = template.chars().filter(|c| !c.is_control()).take(64).collect();
+            let reason = format!(
+                "there is no template `{shown}`: this soma has `default`, which is this machine's \
+                 own system, and those that `soma template ls` lists"
+            );
+            ControlError::NoTemplate { reason }
+        })
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
+use crate::template::TemplateName;
 use crate::token::Token;
 
 /// The wish for a sandbox.
@@ -27,6 +28,9 @@ pub struct SandboxSpec {
     /// What the guest wants to be shown by everybody who speaks with it, if anything.
     #[serde(default)]
     pub token: Option<Token>,
+    /// What it is made from; the host's own system when unset.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateName>,
 }
 
 impl Default for SandboxSpec {
@@ -38,6 +42,7 @@ impl Default for SandboxSpec {
             allow_unenforced: false,
             sudo: allowed(),
             token: None,
+            template: None,
         }
     }
 }

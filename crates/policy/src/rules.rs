@@ -22,6 +22,10 @@ pub enum Action<'a> {
     Manage(&'a Lease),
     /// Change what it may use.
     Limit(&'a Lease, &'a Limits),
+    /// See which templates there are.
+    SeeTemplates,
+    /// Import a template, or remove one.
+    ManageTemplates,
 }
 
 /// What an operator allows on this machine.
@@ -124,6 +128,7 @@ impl Rules {
                 may_touch(caller, lease, false)?;
                 self.may_use(limits)?;
             }
+            Action::SeeTemplates | Action::ManageTemplates => may_use_templates(caller)?,
         }
         Ok(Permitted { subject })
     }
@@ -172,6 +177,16 @@ impl Rules {
             return too_large("disk", limits.disk.to_string(), self.disk.to_string());
         }
         Ok(())
+    }
+}
+
+/// Templates are the machine's: whoever has a key shares them.
+fn may_use_templates(caller: &Caller) -> Result<(), Denied> {
+    match caller.who {
+        Who::Soma | Who::Local | Who::Key { .. } => Ok(()),
+        Who::Token { .. } => {
+            denied(Rule::Token, "a sandbox's token has no templates: use an API key")
+        }
     }
 }
 
@@ -245,6 +260,9 @@ mod tests {
         assert_eq!(rule(rules.decide(&caller, Action::Use(&other), ())), Some(Rule::Token));
         let create = Action::Create { spec: &own.spec, existing: 0 };
         assert_eq!(rule(rules.decide(&caller, create, ())), Some(Rule::Token));
+        for action in [Action::SeeTemplates, Action::ManageTemplates] {
+            assert_eq!(rule(rules.decide(&caller, action, ())), Some(Rule::Token), "{action:?}");
+        }
     }
 
     #[test]

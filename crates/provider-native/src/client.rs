@@ -5,6 +5,7 @@
 mod connection;
 mod line;
 mod start;
+mod templates;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,11 +14,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, SandboxId, SandboxSpec};
+use domain::{Ending, Limits, SandboxId, SandboxSpec, TemplateName};
 use guest_proto::client::{Init, LimitsTold};
 use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
-use provider::{BoxError, ByteStream, Observed, Provider, ProviderError};
+use provider::{
+    Archive, BoxError, ByteStream, Observed, Provider, ProviderError, Staged, Template,
+};
 use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
@@ -189,6 +192,7 @@ impl Provider for NativeProvider {
             allow_unenforced: spec.allow_unenforced,
             record: checked(record)?,
             reserves: self.reserves,
+            template: spec.template.clone(),
         };
         let observed = match self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?.0 {
             Answer::Observed(observed) => observed,
@@ -264,6 +268,29 @@ impl Provider for NativeProvider {
         self.ask(Verb::Destroy { id: id.clone() }, Some(id)).await?;
         Ok(())
     }
+
+    async fn stage_template(&self, archive: Permitted<Archive>) -> Result<Staged, ProviderError> {
+        self.stage(archive.into_inner()).await
+    }
+
+    async fn keep_template(
+        &self,
+        staged: Staged,
+        name: &Permitted<TemplateName>,
+        record: &str,
+        replace: bool,
+    ) -> Result<(), ProviderError> {
+        self.keep(staged, name.get(), record, replace).await
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
+        self.all_templates().await
+    }
+
+    async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {
+        self.ask(Verb::RemoveTemplate { name: name.get().clone() }, None).await?;
+        Ok(())
+    }
 }
 
 /// A record that fits. The engine refuses others too, but a message may be too large to arrive.
@@ -288,6 +315,11 @@ fn explain(refusal: Refusal, id: Option<&SandboxId>) -> ProviderError {
         (Refusal::Invalid(reason), _) => return ProviderError::Invalid { reason },
         (Refusal::Unenforced(limits, fix), _) => return ProviderError::Unenforced { limits, fix },
         (Refusal::Conflict(reason), _) => return ProviderError::Conflict { reason },
+        (Refusal::NoTemplate(name), _) => return ProviderError::NoTemplate { name },
+        (Refusal::TemplateExists(name), _) => return ProviderError::TemplateExists { name },
+        (Refusal::TemplateInUse(name, sandboxes), _) => {
+            return ProviderError::TemplateInUse { name, sandboxes };
+        }
         (Refusal::Failed(failure), _) => failure,
         (other, None) => Failure::new("understand the engine", format!("{other:?}"), Kind::Broken),
     };

@@ -16,8 +16,8 @@
 //! prepared ahead, so that a create is a bind; where none is ready it launches one first.
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
-//! no arrow, `limit` changes
-//! what a sandbox may use, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
+//! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
+//! may use, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
 //! found at the start.
 
 mod adopt;
@@ -26,9 +26,11 @@ mod client;
 mod clients;
 mod endings;
 mod host;
+mod imports;
 mod lifecycle;
 mod limit;
 mod reach;
+mod templates;
 mod upkeep;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -46,6 +48,7 @@ use bodies::Body;
 use client::Client;
 use endings::Sweeper;
 use host::Host;
+use imports::Import;
 use lifecycle::Sandbox;
 
 /// How an engine is to work.
@@ -79,6 +82,7 @@ pub fn run(options: Options) -> Result<(), EngineError> {
         bodies: BTreeMap::new(),
         sandboxes: BTreeMap::new(),
         queue: VecDeque::new(),
+        imports: BTreeMap::new(),
         sweepers: Vec::new(),
         remains: Vec::new(),
         remove_remains_after: Instant::now(),
@@ -105,6 +109,8 @@ struct Engine {
     sandboxes: BTreeMap<SandboxId, Sandbox>,
     /// Sandboxes that wait for a launcher: more of them at once than processors only slows all.
     queue: VecDeque<SandboxId>,
+    /// Images that are being unpacked, or wait to be kept.
+    imports: BTreeMap<Key, Import>,
     /// Processes that remove folders.
     sweepers: Vec<Sweeper>,
     /// Folders that could not be removed, and when to try again.
@@ -130,13 +136,15 @@ enum Source {
     Launcher(Key),
     Supervisor(Key),
     Sweeper(usize),
+    Importer(Key),
 }
 
 impl Engine {
     /// Waits for something to happen and acts on it; `false` when it is time to leave.
     fn turn(&mut self) -> Result<bool, EngineError> {
         self.keep_house();
-        if self.leaving && self.bodies.is_empty() && self.sweepers.is_empty() {
+        let idle = self.bodies.is_empty() && self.sweepers.is_empty() && self.imports.is_empty();
+        if self.leaving && idle {
             return Ok(false);
         }
         for source in self.wait()? {
@@ -147,6 +155,7 @@ impl Engine {
                 Source::Launcher(key) => self.hear_launcher(key),
                 Source::Supervisor(key) => self.bury(key),
                 Source::Sweeper(index) => self.finish_sweeping(index),
+                Source::Importer(key) => self.reap_importer(key),
             }
         }
         Ok(true)
@@ -172,6 +181,11 @@ impl Engine {
             }
             if let Some(supervisor) = &body.supervisor_descriptor {
                 sources.push((Source::Supervisor(*key), supervisor.as_fd(), PollFlags::IN));
+            }
+        }
+        for (key, import) in &self.imports {
+            if let Some(process) = import.process() {
+                sources.push((Source::Importer(*key), process, PollFlags::IN));
             }
         }
         // From the back, so that removing one does not move those still to be served.
@@ -202,7 +216,8 @@ impl Engine {
     fn patience(&self) -> Duration {
         let now = Instant::now();
         let mut until = now + Duration::from_secs(30);
-        if self.bodies.values().any(Body::wants_attention) {
+        let import_ends = self.imports.values().any(Import::wants_attention);
+        if import_ends || self.bodies.values().any(Body::wants_attention) {
             until = until.min(now + Duration::from_millis(5));
         }
         if self.welcome_after > now {

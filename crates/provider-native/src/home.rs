@@ -7,8 +7,10 @@
 //!   engine.sock  engine.lock  engine.log
 //!   guest/<version>/guest    every version of the guest that some sandbox runs
 //!   base/<generation>/       the default template's own files, see `template`
+//!   templates/<name>/<number>/  what was imported: tree/root  template.json
 //!   blank/<bytes>.ext4       formatted empty disks to copy
-//!   prepared/<slot>/         bodies that nobody owns yet, or for no longer than a connection
+//!   prepared/<slot>/         bodies that nobody owns yet, or for no longer than a connection,
+//!                            and images that are being unpacked
 //!   sandboxes/<id>/          sandboxes that are kept:
 //!                            manifest.json  record.json  disk.ext4  ended.json
 //!                            supervisor.sock
@@ -75,7 +77,7 @@ impl Home {
             open_own(&self.log()).step(&name)?;
         }
         fs::set_permissions(&self.root, Permissions::from_mode(mode)).step(&name)?;
-        for folder in ["guest", "base", "blank", "prepared", "sandboxes", "mount"] {
+        for folder in ["guest", "base", "blank", "prepared", "sandboxes", "templates", "mount"] {
             let folder = self.root.join(folder);
             make_folder(&folder).step(&name)?;
             fs::set_permissions(folder, Permissions::from_mode(0o700)).step(&name)?;
@@ -136,6 +138,11 @@ impl Home {
 
     pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
         self.sandboxes().join(id.as_str())
+    }
+
+    /// The templates that were imported: a folder for each name, and in it one for each time.
+    pub(crate) fn templates(&self) -> PathBuf {
+        self.root.join("templates")
     }
 
     /// An empty folder on which launchers assemble layers, each in a mount namespace of its own.

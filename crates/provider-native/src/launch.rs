@@ -22,6 +22,7 @@
 
 mod cgroups;
 mod identity;
+pub(crate) mod import;
 mod inside;
 mod launcher;
 mod layers;
@@ -40,7 +41,7 @@ use crate::home::Home;
 use crate::ids::IdRange;
 use crate::link;
 use crate::seccomp::Filters;
-use crate::template::Generation;
+use crate::template::Ground;
 
 /// The name of a supervisor's socket in its sandbox's folder.
 pub(crate) const SUPERVISOR: &str = "supervisor.sock";
@@ -52,8 +53,8 @@ pub(crate) struct Order {
     pub(crate) home: Home,
     /// Where the sandbox's own files go; it is there and empty.
     pub(crate) folder: PathBuf,
-    /// The state of the default template that it stands on.
-    pub(crate) generation: Generation,
+    /// What it stands on.
+    pub(crate) ground: Ground,
     /// The folder with the guest's program.
     pub(crate) guest: PathBuf,
     /// Where what it writes is kept.

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::durable;
 use crate::ids::IdRange;
+use crate::template::{Generation, Ground, Imported};
 use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
@@ -28,7 +29,11 @@ pub(crate) struct Manifest {
     /// How many ids it has. Version 1 knew only whole ranges.
     #[serde(default = "whole_range")]
     pub(crate) ids: u32,
+    /// The state of the host's own system that it stands on; empty where it stands on another.
     pub(crate) generation: String,
+    /// The template that it stands on instead. Version 3 had none.
+    #[serde(default)]
+    pub(crate) template: Option<Imported>,
     /// The folder of its guest's program.
     pub(crate) guest: String,
     /// Versions up to 3 had none on inodes and open files.
@@ -48,7 +53,11 @@ pub(crate) struct Manifest {
 impl Manifest {
     /// The record of a sandbox that was just made.
     pub(crate) fn new(made: Made, [first, supervisor]: [Process; 2]) -> Self {
-        let Made { id, slot, ids, generation, guest, limits, unenforced, record } = made;
+        let Made { id, slot, ids, ground, guest, limits, unenforced, record } = made;
+        let (generation, template) = match ground {
+            Ground::Host(generation) => (generation.name().to_owned(), None),
+            Ground::Imported(imported) => (String::new(), Some(imported)),
+        };
         let (base_id, ids) = (ids.base, ids.count);
         let version = VERSION;
         Self {
@@ -58,6 +67,7 @@ impl Manifest {
             base_id,
             ids,
             generation,
+            template,
             guest,
             limits,
             unenforced,
@@ -75,6 +85,14 @@ impl Manifest {
     /// The same of a sandbox that may use this from now on.
     pub(crate) fn with_limits(self, limits: Limits) -> Self {
         Self { version: VERSION, limits, ..self }
+    }
+
+    /// What the sandbox stands on.
+    pub(crate) fn ground(&self) -> Ground {
+        match &self.template {
+            Some(imported) => Ground::Imported(imported.clone()),
+            None => Ground::Host(Generation::named(&self.generation)),
+        }
     }
 
     /// What was written down when the sandbox was made.
@@ -107,7 +125,7 @@ pub(crate) struct Made {
     pub(crate) id: SandboxId,
     pub(crate) slot: String,
     pub(crate) ids: IdRange,
-    pub(crate) generation: String,
+    pub(crate) ground: Ground,
     pub(crate) guest: String,
     pub(crate) limits: Limits,
     pub(crate) unenforced: Vec<Limit>,
@@ -165,7 +183,7 @@ mod tests {
             id: SandboxId::from_random([7; 15]),
             slot: "slot".into(),
             ids: IdRange { base: 1, count: 2048 },
-            generation: "generation".into(),
+            ground: Ground::Host(Generation::named("generation")),
             guest: "guest".into(),
             limits: Limits::default(),
             unenforced: vec![Limit::Disk],
@@ -189,13 +207,25 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut first = serde_json::to_value(manifest()).unwrap();
         first["version"] = 1.into();
-        for later in ["ids", "unenforced", "record"] {
+        for later in ["ids", "unenforced", "record", "template"] {
             first.as_object_mut().unwrap().remove(later).unwrap();
         }
         fs::write(folder.path().join("manifest.json"), first.to_string()).unwrap();
         let read = Manifest::read(folder.path()).unwrap();
         assert_eq!((read.ids().count, &read.unenforced), (65_536, &vec![]));
         assert_eq!(read.into_record().0, "");
+    }
+
+    #[test]
+    fn a_manifest_names_the_template_that_the_sandbox_stands_on() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Ground::Host(Generation::named("generation"));
+        assert_eq!(manifest().ground(), host);
+        let imported = Imported { name: "debian".parse().unwrap(), number: 3 };
+        let manifest = Manifest { template: Some(imported.clone()), ..manifest() };
+        manifest.write(folder.path()).unwrap();
+        let read = Manifest::read(folder.path()).unwrap();
+        assert_eq!(read.ground(), Ground::Imported(imported));
     }
 
     #[test]

@@ -5,10 +5,14 @@
 //! folders, an unprivileged user, and an allow-list of `/etc` ([`etc`]), because many links in
 //! `/usr` point there. Nothing of the host's homes, keys, sockets or environment is in it.
 //!
+//! Beside it there may be any number of others, which were imported from images ([`imported`]):
+//! those bring all of their files, and nothing of the host's is in them.
+//!
 //! A generation is never changed. When the host's packages change, new sandboxes get a new one
 //! and those that run keep theirs.
 
 mod etc;
+mod imported;
 mod tree;
 mod usr;
 
@@ -20,6 +24,32 @@ use crate::failure::{Failure, Step};
 use crate::fingerprint::fingerprint;
 use crate::home::Home;
 use crate::ids::IdRange;
+
+pub(crate) use imported::{Imported, TREE, remove_unused};
+
+/// What a sandbox stands on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Ground {
+    /// The host's own system, in one of its states.
+    Host(Generation),
+    /// An image that somebody imported.
+    Imported(Imported),
+}
+
+impl Ground {
+    /// Whether it is the host's own system in another state than this.
+    pub(crate) fn is_other_than(&self, generation: &Generation) -> bool {
+        matches!(self, Self::Host(own) if own != generation)
+    }
+
+    /// The folder with its files, ready to be a layer; see [`Generation::folder`].
+    pub(crate) fn folder(&self, home: &Home, own: Option<IdRange>) -> Result<PathBuf, Failure> {
+        match self {
+            Self::Host(generation) => generation.folder(home, own),
+            Self::Imported(imported) => imported.folder(home, own),
+        }
+    }
+}
 
 /// Raised when the tree that is built from the same host changes.
 const LAYOUT: u64 = 2;

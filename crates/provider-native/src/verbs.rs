@@ -1,12 +1,13 @@
 //! What the engine can be asked, and what it answers.
 //!
-//! The whole of it: whoever may send these may make and end sandboxes, and nothing else. The
-//! engine takes them from its own unprivileged programs only, and checks every value anyway.
+//! The whole of it: whoever may send these may make and end sandboxes and what they are made
+//! from, and nothing else. The engine takes them from its own unprivileged programs only, and
+//! checks every value anyway.
 
 use std::fmt;
 use std::time::Duration;
 
-use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
+use domain::{Ending, Lifetime, Limit, Limits, SandboxId, TemplateName};
 use provider::{LARGEST_RECORD, Observed};
 use serde::{Deserialize, Serialize};
 
@@ -58,6 +59,19 @@ pub(crate) enum Verb {
     Renew { id: SandboxId, timeout: Option<Duration> },
     /// Let a sandbox use this from now on.
     Limit { id: SandboxId, limits: Limits },
+    /// Unpack an image, which is read from the first descriptor that comes along; what became of
+    /// it is written to the second. Until it is kept, it is gone when whoever asked is.
+    Import,
+    /// Make what was unpacked a template.
+    Keep { slot: String, name: TemplateName, record: Record, replace: bool },
+    /// Remove what was unpacked.
+    Discard { slot: String },
+    /// See all templates.
+    Templates,
+    /// Tell what is written down with a template.
+    ReadTemplate { name: TemplateName },
+    /// Remove a template that no sandbox stands on.
+    RemoveTemplate { name: TemplateName },
 }
 
 /// What a sandbox is to be.
@@ -68,6 +82,8 @@ pub(crate) struct Wish {
     pub(crate) allow_unenforced: bool,
     pub(crate) record: Record,
     pub(crate) reserves: Reserves,
+    /// The host's own system when unset.
+    pub(crate) template: Option<TemplateName>,
 }
 
 /// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
@@ -104,6 +120,10 @@ pub(crate) enum Answer {
     Prepared(u32),
     Record(Record),
     Ended(Ending),
+    /// An image was unpacked, and this is what it is called until it is kept.
+    Staged(String),
+    /// The templates, with some of the sandboxes that stand on each.
+    Templates(Vec<(TemplateName, Vec<SandboxId>)>),
 }
 
 /// Why the engine does not do it.
@@ -117,6 +137,10 @@ pub(crate) enum Refusal {
     Failed(Failure),
     /// It does not fit what the sandbox uses now.
     Conflict(String),
+    NoTemplate(TemplateName),
+    TemplateExists(TemplateName),
+    /// Some of the sandboxes stand on it.
+    TemplateInUse(TemplateName, Vec<SandboxId>),
 }
 
 impl From<Failure> for Refusal {

@@ -1,6 +1,6 @@
 //! Why a provider could not do what it was asked.
 
-use domain::{Limit, SandboxId};
+use domain::{Limit, SandboxId, TemplateName};
 
 /// A cause from some other crate.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -50,6 +50,29 @@ pub enum ProviderError {
         fix: String,
     },
 
+    /// There is no such template.
+    #[error("there is no template `{name}`: `soma template ls` lists those that are there")]
+    NoTemplate {
+        /// What was asked for.
+        name: TemplateName,
+    },
+
+    /// There is such a template already.
+    #[error("there is a template `{name}` already: choose another name, or replace it")]
+    TemplateExists {
+        /// What was asked for.
+        name: TemplateName,
+    },
+
+    /// Sandboxes stand on the template.
+    #[error("sandboxes stand on the template `{name}`: delete {} first", list(sandboxes))]
+    TemplateInUse {
+        /// Which template.
+        name: TemplateName,
+        /// Some of the sandboxes.
+        sandboxes: Vec<SandboxId>,
+    },
+
     /// The wish itself is wrong.
     #[error("{reason}")]
     Invalid {
@@ -87,8 +110,16 @@ impl ProviderError {
             self,
             Self::NotFound { .. }
                 | Self::NotRunning { .. }
+                | Self::NoTemplate { .. }
+                | Self::TemplateExists { .. }
+                | Self::TemplateInUse { .. }
                 | Self::Invalid { .. }
                 | Self::Conflict { .. }
         )
     }
+}
+
+fn list(sandboxes: &[SandboxId]) -> String {
+    let names: Vec<String> = sandboxes.iter().map(|id| format!("`{id}`")).collect();
+    names.join(", ")
 }

@@ -9,16 +9,18 @@ mod error;
 pub mod fake;
 mod guest;
 mod observed;
+mod template;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, SandboxId, SandboxSpec};
+use domain::{Ending, Limits, SandboxId, SandboxSpec, TemplateName};
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
 use policy::Permitted;
+pub use template::{Archive, Staged, Template};
 
 /// The most that a record may have.
 pub const LARGEST_RECORD: usize = 64 << 10;
@@ -94,4 +96,40 @@ pub trait Provider: Send + Sync {
 
     /// Ends the sandbox and removes all of it. Nothing to remove is a success.
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;
+
+    /// Unpacks an image that comes as an archive, reading it as fast as it is unpacked.
+    ///
+    /// Cancellation-safe: what was begun is undone.
+    async fn stage_template(&self, archive: Permitted<Archive>) -> Result<Staged, ProviderError> {
+        drop(archive);
+        Err(without_templates())
+    }
+
+    /// Makes what was unpacked a template, whole or not at all. With `replace`, in the place of
+    /// one that is there: sandboxes that stand on that one keep it.
+    async fn keep_template(
+        &self,
+        staged: Staged,
+        name: &Permitted<TemplateName>,
+        record: &str,
+        replace: bool,
+    ) -> Result<(), ProviderError> {
+        let _ = (staged, name, record, replace);
+        Err(without_templates())
+    }
+
+    /// Every template, in the order of their names.
+    async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes a template that no sandbox stands on.
+    async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {
+        Err(ProviderError::NoTemplate { name: name.get().clone() })
+    }
+}
+
+fn without_templates() -> ProviderError {
+    let reason = "this provider makes no templates from images";
+    ProviderError::Unsupported { reason: reason.to_owned() }
 }

@@ -11,7 +11,7 @@ pub(crate) enum Database {
     /// In a file of its own.
     File,
     /// In a PostgreSQL server.
-    Postgres(Address),
+    Postgres(Box<Address>),
 }
 
 impl Database {
@@ -24,7 +24,7 @@ impl FromStr for Database {
     type Err = InvalidAddress;
 
     fn from_str(text: &str) -> Result<Self, InvalidAddress> {
-        if text == "file" { Ok(Self::File) } else { text.parse().map(Self::Postgres) }
+        if text == "file" { Ok(Self::File) } else { text.parse().map(Box::new).map(Self::Postgres) }
     }
 }
 

@@ -141,6 +141,7 @@ pub(crate) fn wish(spec: &SandboxSpec) -> Create {
         timeout,
         unlimited_time: timeout.is_none().then_some(true),
         env_vars: (!spec.environment.is_empty()).then(|| spec.environment.clone()),
+        template_name: spec.template.as_ref().map(ToString::to_string),
         sudo: Some(spec.sudo),
         allow_unenforced: Some(spec.allow_unenforced),
         ..Create::default()

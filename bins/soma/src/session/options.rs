@@ -35,6 +35,10 @@ pub(crate) struct LimitOptions {
     /// Descriptors that one process may have open [default: 16384].
     #[arg(long, value_name = "NUMBER")]
     open_files: Option<u32>,
+    /// What to make the sandbox from: a template that was imported [default: this machine's own
+    /// system].
+    #[arg(long, value_name = "NAME")]
+    template: Option<String>,
     /// Run also where this host cannot hold the sandbox to all of these limits.
     #[arg(long, env = "SOMA_ALLOW_UNENFORCED", hide_env_values = true)]
     allow_unenforced: bool,
@@ -85,6 +89,7 @@ impl LimitOptions {
             ("--inodes", self.inodes.is_some()),
             ("--open-files", self.open_files.is_some()),
             ("--no-sudo", self.no_sudo),
+            ("--template", self.template.is_some()),
         ];
         match set.iter().find(|(_, typed)| *typed) {
             Some((name, _)) => Err(Failure::usage(format!(
@@ -96,7 +101,15 @@ impl LimitOptions {
 
     /// A sandbox with these limits, which may run so long.
     pub(crate) fn spec(&self, timeout: Option<Duration>) -> Result<SandboxSpec, Failure> {
+        let named = |name: &String| match name.as_str() {
+            "default" => Ok(None),
+            name => name.parse().map(Some),
+        };
+        let template = self.template.as_ref().map(named).transpose();
+        let template = template
+            .map_err(|error: domain::InvalidTemplateName| Failure::usage(error.to_string()))?;
         Ok(SandboxSpec {
+            template: template.flatten(),
             limits: self.limits(timeout)?,
             allow_unenforced: self.allow_unenforced,
             sudo: !self.no_sudo,

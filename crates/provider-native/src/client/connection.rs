@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
@@ -49,6 +49,15 @@ impl Connection {
 
     /// Asks and waits for the answer. An answer to a caller that went away is dropped.
     pub(super) async fn ask(&self, verb: Verb) -> io::Result<Answered> {
+        self.ask_with(verb, Vec::new()).await
+    }
+
+    /// The same, with descriptors that go along.
+    pub(super) async fn ask_with(
+        &self,
+        verb: Verb,
+        descriptors: Vec<OwnedFd>,
+    ) -> io::Result<Answered> {
         let (sender, receiver) = oneshot::channel();
         let number = {
             let mut waiting = lock(&self.waiting);
@@ -57,9 +66,15 @@ impl Connection {
             waiting.callers.as_mut().ok_or_else(gone)?.insert(number, sender);
             number
         };
-        let is_watch = matches!(verb, Verb::Ended { .. });
+        let is_watch = matches!(verb, Verb::Ended { .. } | Verb::Import);
         let _asking = Asking { connection: self, number, is_watch };
-        match link::send(self.socket.as_fd(), &Request { number, verb }, &[], SendFlags::empty()) {
+        let request = Request { number, verb };
+        let borrowed: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        let sent = link::send(self.socket.as_fd(), &request, &borrowed, SendFlags::empty());
+        drop(borrowed);
+        // The engine has them now, and no end of ours may keep a pipe open.
+        drop(descriptors);
+        match sent {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(gone()),
             sent => sent?,
         }
@@ -89,7 +104,7 @@ impl Drop for Connection {
 struct Asking<'a> {
     connection: &'a Connection,
     number: u64,
-    /// It may stay one for as long as a sandbox lives.
+    /// It may stay one for as long as a sandbox lives, or an image takes to arrive.
     is_watch: bool,
 }
 

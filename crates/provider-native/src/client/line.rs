@@ -69,7 +69,7 @@ impl Line {
     }
 
     /// A connection that is not known to be broken.
-    async fn connection(&self) -> Result<Arc<Connection>, ProviderError> {
+    pub(super) async fn connection(&self) -> Result<Arc<Connection>, ProviderError> {
         // Held while connecting: one new connection is enough for all who wait for it.
         let mut current = self.current.lock().await;
         if let Some(connection) = current.as_ref().filter(|connection| !connection.is_closed()) {

@@ -10,7 +10,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use domain::{Lifetime, Limits};
+use domain::{Lifetime, Limits, TemplateName};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
@@ -21,7 +21,7 @@ use crate::disk;
 use crate::launch::SUPERVISOR;
 use crate::link;
 use crate::manifest::{Manifest, read_ending};
-use crate::template::Generation;
+use crate::template::{Generation, Imported, remove_unused};
 
 /// How long killed processes may take to vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -66,6 +66,7 @@ impl Engine {
         });
         let mut sandbox = Sandbox {
             limits: manifest.limits.clone(),
+            template: manifest.template.clone(),
             unenforced: manifest.unenforced.clone(),
             lifetime: Lifetime::Kept,
             caller: None,
@@ -109,11 +110,18 @@ impl Engine {
             .filter_map(|folder| Manifest::read(folder).ok())
             .collect();
         let now = Generation::of_this_host();
-        let named = manifests.iter().map(|manifest| Generation::named(&manifest.generation));
+        let of_host = manifests.iter().filter(|manifest| manifest.template.is_none());
+        let named = of_host.map(|manifest| Generation::named(&manifest.generation));
         let generations: Vec<Generation> = named.chain([now]).collect();
         remove_all_but(&home.bases(), |name| {
             generations.iter().any(|generation| generation.has_folder(name))
         });
+        let imported: Vec<&Imported> =
+            manifests.iter().filter_map(|m| m.template.as_ref()).collect();
+        let is_used = |name: &TemplateName, number: u64| {
+            imported.iter().any(|used| used.name == *name && used.number == number)
+        };
+        remove_unused(home, is_used, &mut |folder| remove(&folder));
         let own = self.host.guest.file_name().unwrap_or_default().to_string_lossy();
         let guests: Vec<&str> = manifests.iter().map(|m| m.guest.as_str()).chain([&*own]).collect();
         remove_all_but(&home.guests(), |name| guests.contains(&name));
@@ -150,7 +158,7 @@ fn reopen(
         slot: manifest.slot.clone(),
         folder: folder.to_owned(),
         ids: manifest.ids(),
-        generation: Generation::named(&manifest.generation),
+        ground: manifest.ground(),
         guest: manifest.guest.clone(),
         made_for: manifest.limits.clone(),
         group,

@@ -21,7 +21,7 @@ use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 use crate::ids::IdRange;
 use crate::remove::remove;
-use crate::template::Generation;
+use crate::template::Ground;
 
 /// A launcher that takes longer than this will not come to an end.
 const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
@@ -31,7 +31,7 @@ pub(super) struct Body {
     pub(super) slot: String,
     pub(super) folder: PathBuf,
     pub(super) ids: IdRange,
-    pub(super) generation: Generation,
+    pub(super) ground: Ground,
     pub(super) guest: String,
     /// Some limits cannot be changed once a body stands.
     pub(super) made_for: Limits,

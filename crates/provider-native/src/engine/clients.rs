@@ -58,10 +58,10 @@ impl Engine {
             return;
         }
         match link::receive::<Request>(client.socket(), RecvFlags::DONTWAIT) {
-            Ok(Some((request, _))) => {
+            Ok(Some((request, descriptors))) => {
                 let waiter = Waiter { client: key, number: request.number };
                 self.busy_until = Instant::now();
-                self.obey(waiter, request.verb);
+                self.obey(waiter, request.verb, descriptors);
             }
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
             // It left, or sent what is no request: neither is served again.
@@ -75,6 +75,7 @@ impl Engine {
         for sandbox in self.sandboxes.values_mut() {
             sandbox.watching.retain(|waiter| waiter.client != key);
         }
+        self.abandon_imports_of(key);
         let own: Vec<SandboxId> = self
             .sandboxes
             .iter()
@@ -86,7 +87,7 @@ impl Engine {
         }
     }
 
-    fn obey(&mut self, waiter: Waiter, verb: Verb) {
+    fn obey(&mut self, waiter: Waiter, verb: Verb, descriptors: Vec<OwnedFd>) {
         match verb {
             Verb::Create { id, wish } => self.create(waiter, &id, wish),
             Verb::Destroy { id } => self.destroy(waiter, &id),
@@ -121,7 +122,31 @@ impl Engine {
                 self.answer(waiter, answer);
             }
             Verb::Ended { id } => self.watch(waiter, &id),
-            Verb::Forget => self.stop_watching(waiter),
+            Verb::Forget => {
+                self.stop_watching(waiter);
+                self.abandon_import(waiter);
+            }
+            Verb::Import => self.import(waiter, descriptors),
+            Verb::Keep { slot, name, record, replace } => {
+                let answer = self.keep_import(waiter, &slot, &name, record, replace);
+                self.answer(waiter, answer.map(|()| Answer::Done));
+            }
+            Verb::Discard { slot } => {
+                self.discard_import(waiter, &slot);
+                self.answer(waiter, Ok(Answer::Done));
+            }
+            Verb::Templates => {
+                let answer = Answer::Templates(self.templates());
+                self.answer(waiter, Ok(answer));
+            }
+            Verb::ReadTemplate { name } => {
+                let answer = self.read_template(&name).map(Answer::Record);
+                self.answer(waiter, answer);
+            }
+            Verb::RemoveTemplate { name } => {
+                let answer = self.remove_template(&name).map(|()| Answer::Done);
+                self.answer(waiter, answer);
+            }
             Verb::Renew { id, timeout } => {
                 let answer = self.renew(&id, timeout).map(|()| Answer::Done);
                 self.answer(waiter, answer);
@@ -162,7 +187,7 @@ impl Engine {
 
     /// The wish for a sandbox that can be, on its way to become one.
     fn accept(&self, waiter: Waiter, wish: Wish) -> Result<Sandbox, Refusal> {
-        let Wish { limits, lifetime, allow_unenforced, record, reserves } = wish;
+        let Wish { limits, lifetime, allow_unenforced, record, reserves, template } = wish;
         let limits = limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
         let Record(record) = record.check()?;
         let unenforced = self.host.unenforced();
@@ -171,8 +196,10 @@ impl Engine {
             return Err(Refusal::Unenforced(unenforced, fix));
         }
         reserves.check(self.host.options.home.path())?;
+        let template = template.map(|name| self.find_template(&name)).transpose()?;
         Ok(Sandbox {
             limits,
+            template,
             unenforced,
             lifetime,
             caller: (lifetime == Lifetime::WithCaller).then_some(waiter.client),

@@ -39,6 +39,7 @@ impl Engine {
                 body.kill();
             }
         }
+        self.abandon_all_imports();
         // What is left and lives is somebody's, and its supervisor knows that it is kept.
         self.bodies.retain(|_, body| matches!(body.stage, Stage::Ending { .. }));
     }

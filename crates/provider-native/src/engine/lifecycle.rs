@@ -17,12 +17,14 @@ use crate::launch::{self, Order, Report};
 use crate::link;
 use crate::manifest::{Made, Manifest, Process};
 use crate::random::random_id;
-use crate::template::Generation;
+use crate::template::{Generation, Ground, Imported};
 use crate::verbs::{Answer, Record, Refusal};
 
 /// Somebody's sandbox, or the wish for one.
 pub(super) struct Sandbox {
     pub(super) limits: Limits,
+    /// What it stands on instead of the host's own system.
+    pub(super) template: Option<Imported>,
     /// Those of them that nothing holds it to.
     pub(super) unenforced: Vec<Limit>,
     pub(super) lifetime: Lifetime,
@@ -58,6 +60,7 @@ impl Engine {
                 self.sweep(key);
             }
         }
+        self.finish_imports();
         self.remove_remains();
         self.launch_queued();
         let owned = self.sandboxes.values().any(|sandbox| sandbox.body.is_some());
@@ -83,7 +86,7 @@ impl Engine {
     }
 
     fn prepare(&mut self) {
-        if let Err(failure) = self.launch(Limits::default(), None) {
+        if let Err(failure) = self.launch(Limits::default(), None, None) {
             log(&format!("nothing is prepared ahead: {failure}"));
             self.prepare_after = Instant::now() + PREPARE_MUCH_LATER;
         }
@@ -92,11 +95,15 @@ impl Engine {
     /// Gives a sandbox a body: a prepared one, or a place in the queue.
     pub(super) fn embody(&mut self, id: &SandboxId) {
         let Some(sandbox) = self.sandboxes.get(id) else { return };
+        if sandbox.template.is_some() {
+            // Only bodies on the host's own system are prepared ahead.
+            return self.queue.push_back(id.clone());
+        }
         let (wanted, now) = (sandbox.limits.clone(), Generation::of_this_host());
         let stale: Vec<Key> = self
             .bodies
             .iter()
-            .filter(|(_, body)| body.is_prepared() && body.generation != now)
+            .filter(|(_, body)| body.is_prepared() && body.ground.is_other_than(&now))
             .map(|(key, _)| *key)
             .collect();
         for key in stale {
@@ -122,16 +129,23 @@ impl Engine {
         {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(sandbox) = self.sandboxes.get(&id) else { continue };
-            if let Err(failure) = self.launch(sandbox.limits.clone(), Some(id.clone())) {
+            let (limits, template) = (sandbox.limits.clone(), sandbox.template.clone());
+            if let Err(failure) = self.launch(limits, template, Some(id.clone())) {
                 self.give_up(&id, &failure);
             }
         }
     }
 
     /// Starts a launcher, for an owner or ahead.
-    fn launch(&mut self, limits: Limits, owner: Option<SandboxId>) -> Result<(), Failure> {
+    fn launch(
+        &mut self,
+        limits: Limits,
+        template: Option<Imported>,
+        owner: Option<SandboxId>,
+    ) -> Result<(), Failure> {
         let home = &self.host.options.home;
-        let generation = Generation::of_this_host();
+        let ground =
+            template.map_or_else(|| Ground::Host(Generation::of_this_host()), Ground::Imported);
         let slot = random_id().step("choose a name")?.to_string();
         let folder = home.prepared().join(&slot);
         let home = home.clone();
@@ -147,7 +161,7 @@ impl Engine {
             let order = Order {
                 home,
                 folder: folder.clone(),
-                generation: generation.clone(),
+                ground: ground.clone(),
                 guest,
                 storage: self.host.storage(&limits),
                 open_files: limits.open_files.map(u64::from),
@@ -173,7 +187,7 @@ impl Engine {
             slot,
             folder,
             ids,
-            generation,
+            ground,
             guest: guest_name,
             made_for: limits,
             group,
@@ -291,7 +305,7 @@ impl Engine {
                 id: id.clone(),
                 slot: body.slot.clone(),
                 ids: body.ids,
-                generation: body.generation.name().to_owned(),
+                ground: body.ground.clone(),
                 guest: body.guest.clone(),
                 limits: sandbox.limits.clone(),
                 unenforced: sandbox.unenforced.clone(),

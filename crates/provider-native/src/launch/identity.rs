@@ -46,11 +46,11 @@ const KEPT_BY_THE_KERNEL: [(Resource, u64); 3] =
 ///
 /// A limit of one, because of zero the kernel takes no notice where a program of the host's
 /// collects the dumps.
-pub(super) fn set_usual_limits(order: &Order) -> Result<(), Failure> {
+pub(super) fn set_usual_limits(open_files: Option<u64>) -> Result<(), Failure> {
     let limit = getrlimit(Resource::Nofile);
     let usual = limit.maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
     // Beyond what this process may have only a privileged one goes.
-    let maximum = limit.maximum.map(|most| most.max(order.open_files.unwrap_or(usual)));
+    let maximum = limit.maximum.map(|most| most.max(open_files.unwrap_or(usual)));
     if setrlimit(Resource::Nofile, Rlimit { current: Some(usual), maximum }).is_err() {
         let most = limit.maximum.unwrap_or_default();
         let cause = format!(

@@ -86,10 +86,12 @@ fn become_guest(
     outside: &OwnedFd,
     ready: OwnedFd,
 ) -> Result<(), Failure> {
-    let mut mounts = await_word(outside)?.into_iter();
-    let mut next =
-        || mounts.next().ok_or_else(|| Failure::new("attach", "a mount is missing", Kind::Broken));
-    attach(order, [&next()?, &next()?, &next()?, &next()?], shown)?;
+    let mounts = await_word(outside)?;
+    let [root, devices, guest, usr @ ..] = mounts.as_slice() else {
+        return Err(Failure::new("attach", "a mount is missing", Kind::Broken));
+    };
+    attach(order, [root, devices, guest], usr.first(), shown)?;
+    drop(mounts);
     bring_loopback_up().step("switch the loopback on")?;
     set_host_name("sandbox").step("name the host")?;
     stand_alone()?;
@@ -149,7 +151,8 @@ fn await_word(outside: &OwnedFd) -> Result<Vec<OwnedFd>, Failure> {
 /// Attaches everything and makes it the root.
 fn attach(
     order: &Order,
-    [root, usr, devices, guest]: [&OwnedFd; 4],
+    [root, devices, guest]: [&OwnedFd; 3],
+    usr: Option<&OwnedFd>,
     shown: &Shown,
 ) -> Result<(), Failure> {
     let step = "attach the root";
@@ -159,7 +162,9 @@ fn attach(
     let to_path = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(root, "", CWD, "/usr", to_path).step(step)?;
     fchdir(root).step(step)?;
-    place(usr, root, "usr")?;
+    if let Some(usr) = usr {
+        place(usr, root, "usr")?;
+    }
     place(devices, root, "dev")?;
     if order.storage == Storage::Folder {
         borrow_devices(devices)?;

@@ -32,7 +32,7 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     let closed = close_all_but(&[engine.as_raw_fd()]).step("close the engine's descriptors");
     let made = closed
         .and_then(|()| unblock_signals().step("listen to signals again"))
-        .and_then(|()| identity::set_usual_limits(order))
+        .and_then(|()| identity::set_usual_limits(order.open_files))
         .and_then(|()| make(order, filters));
     match made {
         Ok(made) => {
@@ -59,7 +59,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
     let own = (order.storage == Storage::Folder).then_some(order.ids);
-    let base = order.generation.folder(&order.home, own)?;
+    let base = order.ground.folder(&order.home, own)?;
     watch.lap("find the template");
     let storage = make_storage(order, &mut watch)?;
     await_mover(mover)?;

@@ -22,12 +22,14 @@ use super::Order;
 use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::missing;
+use crate::template::Ground;
 
 /// What the first process attaches, in the order in which the descriptors travel.
 #[derive(Debug)]
 pub(super) struct Layers {
     pub(super) root: OwnedFd,
-    pub(super) usr: OwnedFd,
+    /// None where the template brings its own.
+    pub(super) usr: Option<OwnedFd>,
     pub(super) devices: OwnedFd,
     pub(super) guest: OwnedFd,
 }
@@ -35,7 +37,7 @@ pub(super) struct Layers {
 /// What the overlays are made of, beside the host's `/usr`.
 #[derive(Debug)]
 pub(super) struct Parts<'made> {
-    /// The default template's own files.
+    /// The template's own files.
     pub(super) base: &'made Path,
     /// Where what the sandbox writes is kept.
     pub(super) storage: &'made OwnedFd,
@@ -63,8 +65,9 @@ impl Layers {
     }
 
     /// The descriptors in the order in which they travel.
-    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 4] {
-        [self.root.as_fd(), self.usr.as_fd(), self.devices.as_fd(), self.guest.as_fd()]
+    pub(super) fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        let first = [&self.root, &self.devices, &self.guest].into_iter();
+        first.chain(&self.usr).map(AsFd::as_fd).collect()
     }
 }
 
@@ -75,53 +78,66 @@ fn leave_hosts_mounts() -> Result<(), Failure> {
     mount_change("/", flags).step(step)
 }
 
-/// The two overlays, the template's own files and the host's `/usr`: the ids of all layers are
-/// shifted into the sandbox's.
+/// The overlays: the template's own files, and the host's `/usr` where the template is the host's
+/// own system. The ids of all layers are shifted into the sandbox's.
 fn assemble_mapped(
     order: &Order,
     parts: &Parts<'_>,
     owner: BorrowedFd<'_>,
-) -> Result<(OwnedFd, OwnedFd), Failure> {
-    let base = open_layer(parts.base)?;
-    map_ids(&base, Attributes::SAFE_READ_ONLY, owner)
-        .map_err(|error| missing::mapped_ids(parts.base, error))?;
-    let hosts_usr = Path::new("/usr");
-    let usr = open_layer(hosts_usr)?;
-    map_ids(&usr, Attributes::SAFE_READ_ONLY, owner)
-        .map_err(|error| missing::mapped_ids(hosts_usr, error))?;
+) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    let mut lower = Vec::new();
+    for path in lower_layers(order, parts) {
+        let layer = open_layer(path)?;
+        map_ids(&layer, Attributes::SAFE_READ_ONLY, owner)
+            .map_err(|error| missing::mapped_ids(path, error))?;
+        lower.push(layer);
+    }
     map_ids(parts.storage, Attributes::SAFE, owner).step("map the disk's ids")?;
-    gather(order, [&base, &usr, parts.storage])?;
+    gather(order, parts.storage, &lower)?;
     // File handles that survive: what watches a file can be hibernated.
-    let lasting = [("index", "on"), ("nfs_export", "on")];
-    let root = overlay("base", "root", &lasting)?;
-    let usr = overlay(OVER_USR, "usr", &lasting)?;
-    Ok((root, usr))
+    overlays(&lower, &[("index", "on"), ("nfs_export", "on")])
 }
 
-/// The same two overlays as a user can have them. Ids cannot be shifted: the template's files
-/// have the sandbox's already, and those of the host's `/usr` belong to nobody inside. Folders
-/// of the template's over it do belong to somebody, so that files can be added and replaced.
-fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, OwnedFd), Failure> {
-    let base = open_layer(parts.base)?;
-    let usr = open_layer(Path::new("/usr"))?;
-    for lower in [&base, &usr] {
-        restrict(lower, Attributes::SAFE_READ_ONLY).step("protect the lower layers")?;
+/// The same overlays as a user can have them. Ids cannot be shifted: the template's files have
+/// the sandbox's already, and those of the host's `/usr` belong to nobody inside. Folders of the
+/// default template's over it do belong to somebody, so that files can be added and replaced.
+fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    let mut lower = Vec::new();
+    for path in lower_layers(order, parts) {
+        let layer = open_layer(path)?;
+        restrict(&layer, Attributes::SAFE_READ_ONLY).step("protect the lower layers")?;
+        lower.push(layer);
     }
-    gather(order, [&base, &usr, parts.storage])?;
+    gather(order, parts.storage, &lower)?;
     // What an overlay notes about files goes where a user may write notes.
-    let notes = [("userxattr", "")];
-    let root = overlay("base", "root", &notes)?;
-    let usr = overlay(OVER_USR, "usr", &notes)?;
+    overlays(&lower, &[("userxattr", "")])
+}
+
+/// What is there before the sandbox writes anything.
+fn lower_layers<'made>(order: &Order, parts: &Parts<'made>) -> Vec<&'made Path> {
+    match order.ground {
+        Ground::Host(_) => vec![parts.base, Path::new("/usr")],
+        Ground::Imported(_) => vec![parts.base],
+    }
+}
+
+fn overlays(
+    lower: &[OwnedFd],
+    options: &[(&str, &str)],
+) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    let root = overlay("base", "root", options)?;
+    let usr = (lower.len() > 1).then(|| overlay(OVER_USR, "usr", options)).transpose()?;
     Ok((root, usr))
 }
 
 /// Puts layers at names that this process alone sees, and goes among them.
-fn gather(order: &Order, layers: [&OwnedFd; 3]) -> Result<(), Failure> {
+fn gather(order: &Order, storage: &OwnedFd, lower: &[OwnedFd]) -> Result<(), Failure> {
     let step = "assemble the layers";
     let places = new_file_system("tmpfs", &[("mode", "700")], MountAttrFlags::empty())?;
     let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
-    for (layer, name) in layers.iter().zip(["base", "usr", "disk"]) {
+    let named = lower.iter().zip(["base", "usr"]).chain([(storage, "disk")]);
+    for (layer, name) in named {
         mkdirat(&places, name, Mode::RWXU).step(step)?;
         move_mount(layer, "", &places, name, to_itself).step(step)?;
     }
