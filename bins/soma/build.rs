@@ -22,10 +22,13 @@ fn main() {
     println!("cargo:rerun-if-env-changed=SOMA_GUEST_BINARY");
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     let guest = match env::var_os("SOMA_GUEST_BINARY") {
-        Some(path) => PathBuf::from(path),
+        Some(path) => {
+            println!("cargo:rerun-if-changed={}", path.display());
+            PathBuf::from(path)
+        }
         None => build(&out.join("guest-target")),
     };
-    println!("cargo:rerun-if-changed={}", guest.display());
+    // Not the one that is built here: it is younger than this run, which would then never do.
     fs::copy(&guest, out.join("guest"))
         .unwrap_or_else(|error| panic!("cannot copy the guest from {}: {error}", guest.display()));
 }

@@ -1,6 +1,6 @@
 //! Calls on templates.
 
-use api_v1::templates::{TemplateList, Template};
+use api_v1::templates::{Template, TemplateList};
 use bytes::Bytes;
 use futures::{Stream, TryStreamExt as _};
 use guest_proto::client::BoxError;
