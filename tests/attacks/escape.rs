@@ -308,14 +308,16 @@ fn e22_processes_of_others_get_signals() {
         "
 own = {int(name) for name in os.listdir('/proc') if name.isdigit()}
 alive = []
-for pid in range(1, 1 << 22 if len(sys.argv) > 1 else 1 << 18):
+for pid in range(1, 1 << 18):
     try: os.kill(pid, 0); alive.append(pid)
     except ProcessLookupError: pass
     except PermissionError: alive.append(pid)
 strangers = [pid for pid in alive if pid not in own and not os.path.exists('/proc/%d' % pid)
              and pid < os.getpid()]
 if strangers: print('strangers', strangers)
-refused('process 1', lambda: os.kill(1, 9) or os.path.exists('/nothing') or os.stat('/nothing'))
+# Whoever comes to the end of this has not ended process 1.
+try: os.kill(1, 9)
+except OSError: pass
 ",
     );
     assert!(child.try_wait().unwrap().is_none(), "a process of the host was ended");
@@ -380,12 +382,9 @@ refused('talking to the guest', talk)
 #[test]
 fn e25_everything_that_can_be_killed_is_killed() {
     let arena = Arena::new();
-    let answer = arena.ask(
-        "POST",
-        "process/execute",
-        &json!({"command": "kill -9 -1", "user": "root", "timeout": 10}),
-    );
-    assert!(answer.status < 600);
+    // What is answered to it depends on who dies first.
+    let kill = json!({"command": "kill -9 -1", "user": "root", "timeout": 10});
+    arena.ask("POST", "process/execute", &kill);
     // Either commands still run, or the state says what happened within two seconds.
     let begun = std::time::Instant::now();
     loop {
@@ -433,9 +432,11 @@ for path in ('/proc/kcore', '/proc/kallsyms', '/proc/timer_list', '/proc/keys', 
 refused('the kernel log', lambda: open('/dev/kmsg'))
 if os.path.exists('/proc/kmsg'): refused('the kernel log', lambda: os.open('/proc/kmsg', os.O_RDONLY | os.O_NONBLOCK))
 if call(103, 3, 0, 0) >= 0: print('syslog')
-for number in range(3, 64):
-    try: print('descriptor', number, os.readlink('/proc/self/fd/%d' % number)) if number not in own else 0
-    except (OSError, NameError): pass
+for number in os.listdir('/proc/self/fd'):
+    # The folder that is being read is among them, and gone by now.
+    try: link = os.readlink('/proc/self/fd/' + number)
+    except OSError: continue
+    if int(number) > 2: print('descriptor', number, link)
 for key in os.environ:
     if key.startswith('SOMA_') or key in ('CARGO_HOME', 'SUDO_USER', 'SSH_CONNECTION'): print(key)
 sockets = {{line.split()[-1] for line in open('/proc/net/unix') if '@' in line}}

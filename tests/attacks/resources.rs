@@ -30,13 +30,12 @@ fn r1_a_fork_bomb() {
 }
 
 #[test]
-fn r1_a_fork_bomb_in_the_background_is_ended_by_hand() {
+fn r1_the_api_answers_beside_a_fork_bomb_in_the_background() {
     let arena = Arena::with(&small());
     arena.execute(
         &json!({"command": "(bomb() { bomb | bomb & }; bomb) >/dev/null 2>&1 &", "timeout": 5}),
     );
     std::thread::sleep(Duration::from_millis(500));
-    // Its processes are listed and the first of them is killed with all below it, by the API.
     let begun = Instant::now();
     let path = format!("/v1/sandbox/{}", arena.attacker);
     assert_eq!(arena.daemon.ask("GET", &path, "").status, 200);
@@ -154,7 +153,6 @@ for each in held: os.close(each)
         }
         held.push(stream);
     }
-    // Somebody who asks properly meanwhile is told something, or has to wait until they leave.
     assert!(!held.is_empty());
     drop(held);
     crate::support::eventually("the daemon does not recover", || {
