@@ -57,7 +57,7 @@ impl Home {
         let name = format!("use the folder `{}`", self.root.display());
         let mode = if rustix::process::geteuid().is_root() { 0o711 } else { 0o700 };
         DirBuilder::new().recursive(true).mode(mode).create(&self.root).step(&name)?;
-        // One home is one home however it is spelt: the label of its cgroups depends on it.
+        // One home is one home however it is spelt.
         #[expect(clippy::disallowed_methods, reason = "a path of the host's owner, not a guest's")]
         let root = fs::canonicalize(&self.root).step(&name)?;
         self.root = root;
@@ -155,9 +155,12 @@ impl Home {
         &self.root
     }
 
-    /// Tells what is of this home from what is of another on the same host.
-    pub(crate) fn label(&self) -> u64 {
-        fingerprint(self.root.as_os_str().as_encoded_bytes().iter().copied())
+    /// Tells what is of this home from what is of another on the same host. The folder itself says
+    /// it and not its path: homes of containers have the path that the host's own has, and all of
+    /// them may see the same cgroups.
+    pub(crate) fn label(&self) -> io::Result<u64> {
+        let metadata = fs::metadata(&self.root)?;
+        Ok(fingerprint([metadata.dev(), metadata.ino()].into_iter().flat_map(u64::to_le_bytes)))
     }
 }
 
@@ -193,6 +196,18 @@ mod tests {
             let path = entry.unwrap().path();
             assert_eq!(mode(&path) & 0o077, 0, "{}", path.display());
         }
+    }
+
+    #[test]
+    fn homes_are_told_apart_by_their_folders_and_not_by_their_paths() {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, moved) = (folder.path().join("home"), folder.path().join("moved"));
+        Home::at(&path).make().unwrap();
+        let first = Home::at(&path).label().unwrap();
+        fs::rename(&path, &moved).unwrap();
+        Home::at(&path).make().unwrap();
+        assert_ne!(Home::at(&path).label().unwrap(), first);
+        assert_eq!(Home::at(&moved).label().unwrap(), first);
     }
 
     #[test]

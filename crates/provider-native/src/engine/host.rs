@@ -60,7 +60,8 @@ impl Host {
             other => other.step("take the home")?,
         }
         let rights = Rights::obtain(home)?;
-        let mut hierarchies = Hierarchies::find(rights, &format!("{:016x}", home.label()));
+        let label = home.label().step("take the home")?;
+        let mut hierarchies = Hierarchies::find(rights, &format!("{label:016x}"));
         let filters = Filters::compile()?;
         let guest = install(&home.guests(), options.guest)?;
         let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
@@ -76,7 +77,7 @@ impl Host {
             log_to(&home.log()).step("open the log")?;
         }
         let ranges = match rights {
-            Rights::Root => Ranges::of_this_host(home.label()),
+            Rights::Root => Ranges::of_this_host(label),
             Rights::User { ids } => Ranges::of_a_user(ids),
         };
         Ok(Some(Self {
