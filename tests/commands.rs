@@ -1,12 +1,14 @@
 //! Every command of `soma` from outside: the real program, a real daemon, real sandboxes.
 //!
 //! What a sandbox's life looks like is in `life`, what can be got wrong in `refusals`, commands in
-//! a sandbox in `exec`, files in `copy`, a whole session in `session`, the daemon behind it in `daemon`, and what is said about
+//! a sandbox in `exec`, files in `copy`, what happened in `events`, a whole session in `session`, the daemon behind it in
+//! `daemon`, and what is said about
 //! the commands themselves in `pages`. Ids and times differ from run to run and are replaced
 //! ([`plain`]).
 
 mod copy;
 mod daemon;
+mod events;
 mod exec;
 mod life;
 mod pages;

@@ -1,6 +1,7 @@
 //! The daemon from outside: HTTP, keys, restarts, hostile clients, the SDKs of others.
 
 mod contract;
+mod events;
 mod life;
 mod postgres;
 mod requests;

@@ -56,7 +56,8 @@ async fn the_supervisor_ends_a_sandbox_on_time_without_an_engine() {
     let limits = Limits { timeout: Some(Duration::from_secs(2)), ..Limits::default() };
     home.provider().create(&id, &SandboxSpec { limits, ..kept() }).await.unwrap();
     home.kill_engine();
-    let record = home.path().join("sandboxes").join(id.as_str()).join("ended.json");
+    let ended = home.manifest(&id)["ended"].as_str().unwrap().to_owned();
+    let record = home.path().join("sandboxes").join(id.as_str()).join(ended);
     eventually("it goes on", || {
         std::fs::read_to_string(&record).is_ok_and(|text| text.contains("timed_out"))
     });

@@ -9,12 +9,12 @@ use std::path::Path;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Every crate of ours with those of ours that it uses, as it ships.
-const EDGES: [(&str, &[&str]); 18] = [
+const EDGES: [(&str, &[&str]); 19] = [
     ("api-e2b", &["control", "domain", "policy"]),
     ("api-v1", &["control", "domain", "guest-proto", "policy"]),
     ("bench", &["domain", "guest-proto", "policy", "provider", "provider-native", "sys-linux"]),
     ("client", &["api-v1", "domain", "guest-proto"]),
-    ("control", &["domain", "guest-proto", "policy", "provider", "store"]),
+    ("control", &["domain", "guest-proto", "journal", "policy", "provider", "store"]),
     ("doctor", &["sys-linux"]),
     ("domain", &[]),
     (
@@ -23,6 +23,7 @@ const EDGES: [(&str, &[&str]); 18] = [
     ),
     ("guest-proto", &[]),
     ("image", &["domain"]),
+    ("journal", &["domain"]),
     ("policy", &["domain"]),
     ("provider", &["domain", "guest-proto", "policy"]),
     ("provider-native", &["domain", "guest-proto", "image", "policy", "provider", "sys-linux"]),
@@ -36,6 +37,7 @@ const EDGES: [(&str, &[&str]); 18] = [
             "domain",
             "gateway",
             "guest-proto",
+            "journal",
             "policy",
             "provider",
             "provider-native",

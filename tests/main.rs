@@ -31,6 +31,7 @@ mod engine;
 mod files;
 mod hibernate;
 mod isolation;
+mod lasting;
 mod layering;
 mod limits;
 mod metrics;

@@ -56,6 +56,8 @@ fn settle(value: &mut Value, name: &str) {
             *value = "[moment]".into();
         }
         _ if name.ends_with("token") => *value = "[token]".into(),
+        _ if name == "request" => *value = "[request]".into(),
+        _ if name == "sequence" || name == "newest" => *value = "[number]".into(),
         _ if name == "pid" => *value = "[pid]".into(),
         _ => {}
     }

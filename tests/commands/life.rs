@@ -31,7 +31,8 @@ fn a_sandbox_is_made_listed_given_time_and_removed() {
     let logs = plain(&works(&home, &["logs", &id]));
     assert_eq!(
         logs,
-        "[moment]  local     running\n\
+        "[moment]  local     asked for, as web\n\
+         [moment]  local     running\n\
          [moment]  local     may run until [moment]\n\
          [moment]  local     deleting\n\
          [moment]  local     deleted"

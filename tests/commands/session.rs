@@ -8,7 +8,7 @@ use crate::support::{Home, needs_root};
 
 /// What is typed. Columns of measured figures are not in it: those of `stats` are checked in
 /// `life`, and here as a document.
-const SESSION: [&[&str]; 24] = [
+const SESSION: [&[&str]; 25] = [
     &["ps"],
     &["new", "--name", "web", "--label", "project=shop", "--timeout", "90m", "--memory", "300m"],
     &["new", "--name", "web"],
@@ -33,6 +33,7 @@ const SESSION: [&[&str]; 24] = [
     &["rm", "job"],
     &["ps", "--all"],
     &["ps", "--json"],
+    &["events", "--limit", "1", "--json"],
 ];
 
 #[test]

@@ -54,8 +54,8 @@ fn a_lost_and_a_damaged_database_are_rebuilt_from_the_folders() {
 }
 
 #[test]
-fn a_damaged_record_is_an_error_with_its_reason_and_disturbs_nobody() {
-    if needs_root("a_damaged_record_is_an_error", "way to damage it from here") {
+fn a_damaged_record_is_restored_from_the_index_or_an_error_and_disturbs_nobody() {
+    if needs_root("a_damaged_record_is_restored", "way to damage it from here") {
         return;
     }
     let mut daemon = Daemon::start();
@@ -63,6 +63,10 @@ fn a_damaged_record_is_an_error_with_its_reason_and_disturbs_nobody() {
     assert!(daemon.end().success());
     let record = daemon.home.path().join("sandboxes").join(&bad).join("record.json");
     std::fs::write(record, "{\"version\": 1, \"id\": ").unwrap();
+    daemon.restart();
+    assert_eq!(daemon.execute(&bad, "echo restored"), "restored\n");
+    assert!(daemon.end().success());
+    std::fs::remove_file(daemon.home.path().join("daemon/soma.db")).unwrap();
     daemon.restart();
     let seen = daemon.ask("GET", &format!("/v1/sandbox/{bad}"), "").json();
     assert_eq!(seen["state"], "error");
@@ -102,7 +106,7 @@ fn a_second_daemon_and_a_port_in_use_are_said() {
 fn the_daemon_has_no_powers_and_its_files_are_its_own() {
     let daemon = Daemon::start();
     let folder = daemon.home.path().join("daemon");
-    for name in ["api-key", "soma.db", "soma.sock", "lock"] {
+    for name in ["api-key", "soma.db", "soma.sock", "lock", "events/00000000000000000001.jsonl"] {
         let metadata = std::fs::metadata(folder.join(name)).unwrap();
         assert_eq!(metadata.permissions().mode() & 0o777, 0o600, "{name}");
     }

@@ -14,8 +14,8 @@ fn start(test: &str) -> Option<Server> {
 }
 
 #[test]
-fn sandboxes_keys_and_events_are_in_the_server_and_outlive_the_daemon_and_a_crash_of_it() {
-    let Some(mut server) = start("sandboxes_keys_and_events_are_in_the_server") else { return };
+fn sandboxes_and_keys_are_in_the_server_and_outlive_the_daemon_and_a_crash_of_it() {
+    let Some(mut server) = start("sandboxes_and_keys_are_in_the_server") else { return };
     let variables = [("SOMA_DATABASE", server.address("postgres"))];
     let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
     let mut daemon = Daemon::with(Home::new(), &variables);

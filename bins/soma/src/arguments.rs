@@ -9,7 +9,9 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::config::ConfigArguments;
 use crate::cp::CpArguments;
 use crate::doctor::DoctorArguments;
+use crate::down::DownArguments;
 use crate::engine::EngineArguments;
+use crate::events::EventsArguments;
 use crate::exec::ExecArguments;
 use crate::failure::Failure;
 use crate::limit::LimitArguments;
@@ -17,11 +19,14 @@ use crate::logs::LogsArguments;
 use crate::new::NewArguments;
 use crate::pages::{CompletionsArguments, ManArguments};
 use crate::ps::PsArguments;
+use crate::reconcile::ReconcileArguments;
 use crate::rm::RmArguments;
 use crate::run::RunArguments;
 use crate::serve::ServeArguments;
 use crate::shell::ShellArguments;
+use crate::start::StartArguments;
 use crate::stats::StatsArguments;
+use crate::stop::StopArguments;
 use crate::template::TemplateArguments;
 use crate::timeout::TimeoutArguments;
 
@@ -64,10 +69,16 @@ pub(crate) enum Command {
     Cp(CpArguments),
     /// Remove sandboxes with all that is in them.
     Rm(RmArguments),
+    /// End sandboxes and keep their files.
+    Stop(StopArguments),
+    /// Run sandboxes again that ended.
+    Start(StartArguments),
     /// Show what sandboxes use.
     Stats(StatsArguments),
     /// Show what happened to a sandbox, or what a process in it wrote.
     Logs(LogsArguments),
+    /// Show what happened to sandboxes, also to those that are gone.
+    Events(EventsArguments),
     /// Change what a sandbox may use while it runs.
     Limit(LimitArguments),
     /// Set how long a sandbox has from now on.
@@ -78,6 +89,10 @@ pub(crate) enum Command {
     Doctor(DoctorArguments),
     /// Run the daemon that owns the sandboxes of this machine.
     Serve(Box<ServeArguments>),
+    /// End the daemon and the engine; sandboxes go on.
+    Down(DownArguments),
+    /// Compare what the daemon knows with what is there.
+    Reconcile(ReconcileArguments),
     /// Show the daemon's settings, and where each comes from.
     Config(ConfigArguments),
     /// Serve sandboxes on this host; `run` starts one by itself.

@@ -56,6 +56,11 @@ pub(crate) fn privileged_client(home: &Path) -> Result<Client, Failure> {
     Ok(Client::new(Place::Socket(reachable(&folder)?), None))
 }
 
+/// Where the daemon of this home listens, if it runs.
+pub(crate) fn socket(home: &Path) -> PathBuf {
+    home.join(FOLDER).join(SOCKET)
+}
+
 /// Asks the daemon of this home something, to the end.
 pub(crate) fn ask<T>(
     home: &Path,

@@ -1,14 +1,14 @@
 //! `soma logs`: what happened to a sandbox, or what a process in it wrote.
 
-use std::fmt::Write as _;
 use std::path::Path;
 
+use api_v1::events::Happening;
 use clap::Args;
 use client::Client;
 use guest_proto::client::Event;
-use serde_json::Value;
 
 use crate::daemon;
+use crate::events::words;
 use crate::failure::{Failure, refused, refused_inside};
 use crate::output::{self, Stream};
 use crate::session::{Existing, Ground as _};
@@ -52,8 +52,7 @@ pub(crate) fn run(home: &Path, arguments: &LogsArguments) -> Result<u8, Failure>
 }
 
 async fn events(client: &Client, arguments: &LogsArguments) -> Result<u8, Failure> {
-    let told = client.events(&arguments.which).await.map_err(refused)?;
-    let items = told.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
+    let items = client.sandbox_events(&arguments.which).await.map_err(refused)?.items;
     if arguments.json {
         return output::json(&items);
     }
@@ -65,22 +64,9 @@ async fn events(client: &Client, arguments: &LogsArguments) -> Result<u8, Failur
 }
 
 /// One thing that happened, such as `2026-01-01T00:00:00.000Z  local  running`.
-fn line(event: &Value) -> String {
-    let text = |field: &str| event.get(field).and_then(Value::as_str).unwrap_or_default();
-    let mut line = format!("{}  {:<8}  ", text("at"), text("actor"));
-    match text("what") {
-        "state_changed" => line.push_str(text("state")),
-        "timeout_set" if text("until").is_empty() => line.push_str("may run for ever"),
-        "timeout_set" => drop(write!(line, "may run until {}", text("until"))),
-        "limits_set" => {
-            let (memory, cpus, pids) = (&event["memory"], &event["vcpu"], &event["pids"]);
-            let _ = write!(line, "may use {memory} MiB, {cpus} processors, {pids} processes");
-        }
-        other => line.push_str(other),
-    }
-    if !text("reason").is_empty() {
-        let _ = write!(line, ": {}", text("reason"));
-    }
+fn line(event: &Happening) -> String {
+    let reason = event.reason.iter().map(|reason| format!(": {reason}")).collect::<String>();
+    let line = format!("{}  {:<8}  {}{reason}", event.at, event.actor, words::of(event));
     format!("{}\n", output::one_line(&line))
 }
 
@@ -125,10 +111,17 @@ mod tests {
 
     #[test]
     fn what_happened_is_one_line_each() {
-        let event = json!({ "at": "T", "actor": "local", "what": "state_changed",
-                            "state": "error", "reason": "it\nbroke" });
-        assert_eq!(line(&event), "T  local     error: it broke\n");
-        let event = json!({ "at": "T", "actor": "soma", "what": "timeout_set", "until": null });
-        assert_eq!(line(&event), "T  soma      may run for ever\n");
+        let event = |actor: &str, rest: serde_json::Value| {
+            let mut event = json!({ "sequence": 1, "at": "T", "sandbox": "x", "owner": "default",
+                                    "actor": actor, "result": "ok" });
+            event.as_object_mut().unwrap().extend(rest.as_object().unwrap().clone());
+            serde_json::from_value::<Happening>(event).unwrap()
+        };
+        let broke = json!({ "what": "state_changed", "state": "error", "reason": "it\nbroke" });
+        assert_eq!(line(&event("local", broke)), "T  local     error: it broke\n");
+        let free = json!({ "what": "timeout_set" });
+        assert_eq!(line(&event("soma", free)), "T  soma      may run for ever\n");
+        let later = json!({ "what": "\u{1b}[2Jforked" });
+        assert_eq!(line(&event("soma", later)), "T  soma       [2Jforked\n");
     }
 }

@@ -8,7 +8,9 @@ mod config;
 mod cp;
 mod daemon;
 mod doctor;
+mod down;
 mod engine;
+mod events;
 mod exec;
 mod failure;
 mod limit;
@@ -18,12 +20,16 @@ mod new;
 mod output;
 mod pages;
 mod ps;
+mod reconcile;
 mod rm;
 mod run;
 mod serve;
 mod session;
+mod several;
 mod shell;
+mod start;
 mod stats;
+mod stop;
 mod template;
 mod timeout;
 
@@ -54,8 +60,13 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Exec(arguments) => exec::run(&home, arguments),
             Command::Cp(arguments) => cp::run(&home, &arguments),
             Command::Rm(arguments) => rm::run(&home, &arguments),
+            Command::Start(arguments) => start::run(&home, &arguments),
+            Command::Stop(arguments) => stop::run(&home, &arguments),
+            Command::Down(arguments) => down::run(&home, &arguments),
+            Command::Reconcile(arguments) => reconcile::run(&home, &arguments),
             Command::Stats(arguments) => stats::run(&home, &arguments),
             Command::Logs(arguments) => logs::run(&home, &arguments),
+            Command::Events(arguments) => events::run(&home, &arguments),
             Command::Limit(arguments) => limit::run(&home, &arguments),
             Command::Template(arguments) => template::run(&home, arguments),
             Command::Timeout(arguments) => timeout::run(&home, &arguments),

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use clap::Args;
 
-use crate::failure::{FAILED, Failure, refused};
-use crate::{daemon, output};
+use crate::failure::Failure;
+use crate::several;
 
 /// What is typed after `soma rm`.
 #[derive(Debug, Args)]
@@ -31,21 +31,9 @@ pub(crate) struct RmArguments {
 
 /// Removes them, one after the other.
 pub(crate) fn run(home: &Path, arguments: &RmArguments) -> Result<u8, Failure> {
-    daemon::ask(home, async |client| {
-        let mut code = 0;
-        for which in &arguments.which {
-            match client.delete(which).await {
-                Ok(()) => drop(output::words(&format!("{}\n", output::one_line(which)))?),
-                Err(error) if arguments.force && error.status() == Some(NOT_FOUND) => {}
-                // Whom nobody answers need not be asked again.
-                Err(error) if error.status().is_none() => return Err(error.into()),
-                Err(error) => {
-                    output::failure(&refused(error));
-                    code = FAILED;
-                }
-            }
-        }
-        Ok(code)
+    several::each(home, &arguments.which, async |client, which| match client.delete(which).await {
+        Err(error) if arguments.force && error.status() == Some(NOT_FOUND) => Ok(false),
+        deleted => deleted.map(|()| true),
     })
 }
 

@@ -11,7 +11,7 @@
 //!                 it answers
 //! ```
 //!
-//! Files of the daemon are in `HOME/daemon`: `soma.sock`, `soma.db`, `api-key`, `lock`, and
+//! Files of the daemon are in `HOME/daemon`: `soma.sock`, `soma.db`, `api-key`, `secret`, `lock`, and
 //! `home-id` once it remembers in a server (`memory.rs`).
 
 mod daemon;
@@ -19,6 +19,7 @@ mod detach;
 mod engines;
 mod key;
 mod memory;
+mod private;
 mod starter;
 mod welcome;
 

@@ -10,8 +10,10 @@
 #![expect(unused_qualifications, reason = "the macro for paths writes types so")]
 
 mod error;
+pub mod events;
 mod extract;
 pub mod files;
+pub mod life;
 pub mod processes;
 pub mod sandboxes;
 mod stream;
@@ -44,10 +46,15 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(sandboxes::get, sandboxes::delete))
         .routes(routes!(sandboxes::set_timeout))
         .routes(routes!(sandboxes::set_limits))
+        .routes(routes!(life::start))
+        .routes(routes!(life::stop))
+        .routes(routes!(life::reconcile))
         .routes(routes!(sandboxes::home_folder))
         .routes(routes!(sandboxes::work_folder))
         .routes(routes!(sandboxes::metrics))
-        .routes(routes!(sandboxes::events))
+        .routes(routes!(events::of_sandbox))
+        .routes(routes!(events::list))
+        .routes(routes!(events::follow))
         .merge(files::described())
         .routes(routes!(templates::import))
         .routes(routes!(templates::list))

@@ -216,7 +216,7 @@ pub struct From {
 
 /// Follow a process that was started, from an offset in its output, as server-sent events.
 ///
-/// Of each process the last MiB is kept, and for half a minute after its end; what is no longer
+/// Of each process the last MiB is kept, and for 15 minutes after its end; what is no longer
 /// there is told by an event `dropped`.
 #[utoipa::path(
     get, path = "/v1/sandbox/{id}/process/{pid}/output", tag = "processes",

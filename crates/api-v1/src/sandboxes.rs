@@ -3,12 +3,11 @@
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use control::EventQuery;
-use control::{Control, LimitChange, Renewal};
+use control::{Control, LimitChange, Renewal, Wish};
 use domain::Lease;
-use http::{StatusCode, header};
+use http::{HeaderMap, StatusCode, header};
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use crate::error::{RunningRefusals, SandboxRefusals};
 use crate::extract::{Asked, Asking, Body, Which};
@@ -19,7 +18,7 @@ mod list;
 mod view;
 
 pub(crate) use create::seconds;
-pub use create::{Create, Lived, Network, NetworkMode};
+pub use create::{Create, Lived, Network, NetworkMode, OnExit};
 pub use list::{Listed, Query};
 pub use view::{Item, Sandbox};
 
@@ -27,8 +26,13 @@ pub use view::{Item, Sandbox};
 ///
 /// The answer comes when it can be used. With `lifetime: "connection"` the answer's body stays
 /// open after the JSON, and the sandbox is deleted when the connection ends.
+///
+/// With the header `Idempotency-Key` the same request can be sent again when its answer was lost:
+/// there is one sandbox for one key, as long as it is not deleted.
 #[utoipa::path(
     post, path = "/v1/sandbox", tag = "sandboxes", operation_id = "create_sandbox",
+    params(("Idempotency-Key" = Option<String>, Header, description = "names this request, so that \
+            it can be repeated; 1 to 255 characters, such as a UUID", max_length = 255)),
     request_body = Create,
     responses(
         (status = 201, description = "it can be used", body = Sandbox),
@@ -36,7 +40,8 @@ pub use view::{Item, Sandbox};
         (status = 401, description = "no key, or a wrong one", body = Problem),
         (status = 403, description = "a rule is against it", body = Problem),
         (status = 404, description = "there is no such template", body = Problem),
-        (status = 409, description = "the name is taken, or there are too many", body = Problem),
+        (status = 409, description = "the name or the key is taken, or there are too many",
+            body = Problem),
         (status = 413, description = "the body is too large", body = Problem),
         (status = 501, description = "this host cannot do it", body = Problem),
         (status = 503, description = "there is no room for it now", body = Problem),
@@ -45,10 +50,12 @@ pub use view::{Item, Sandbox};
 pub(crate) async fn create(
     State(control): State<Control>,
     Asking(caller): Asking,
+    headers: HeaderMap,
     Body(wish): Body<Create>,
 ) -> Result<Response, ApiError> {
     let held = wish.lifetime == Lived::Connection;
-    let wish = wish.into_wish()?;
+    let asked = asked(&headers, &wish)?;
+    let wish = Wish { asked, ..wish.into_wish()? };
     if held {
         let held = control.create_held(&caller, wish).await?;
         let text = serde_json::to_vec(&Sandbox::from(held.lease().as_ref()))
@@ -59,6 +66,19 @@ pub(crate) async fn create(
     }
     let lease = control.create(&caller, wish).await?;
     Ok((StatusCode::CREATED, Json(Sandbox::from(lease.as_ref()))).into_response())
+}
+
+/// What tells this request from others, if its sender may send it again.
+fn asked(headers: &HeaderMap, wish: &Create) -> Result<Option<domain::Asked>, ApiError> {
+    let Some(key) = headers.get("idempotency-key") else { return Ok(None) };
+    let key = key.to_str().unwrap_or_default();
+    if wish.lifetime == Lived::Connection {
+        let error = "a sandbox that lives with a connection cannot be asked for again";
+        return Err(ApiError::wrong("Idempotency-Key", error));
+    }
+    // Read and written again: the order and the spelling of the fields do not matter.
+    let text = serde_json::to_vec(wish).map_err(|error| ApiError::invalid(error.to_string()))?;
+    Ok(Some(control::asked(key, &text)))
 }
 
 /// List sandboxes, page by page.
@@ -281,43 +301,6 @@ pub(crate) async fn metrics(
     Which(which): Which,
 ) -> Result<Json<guest_proto::client::Metrics>, ApiError> {
     Ok(Json(control.guest(&caller, &which).await?.metrics().await?))
-}
-
-/// Which events to show.
-#[derive(Debug, Clone, Default, Serialize, Deserialize, IntoParams)]
-pub struct EventsAsked {
-    /// The newest so many; 100 unless said.
-    pub limit: Option<u64>,
-}
-
-/// What happened to a sandbox, the newest last. Also for one that is gone, by its whole id.
-#[utoipa::path(
-    get, path = "/v1/sandbox/{id}/events", tag = "sandboxes", operation_id = "get_events",
-    params(
-        ("id" = String, Path, description = "its id, or of one that is there its name"),
-        EventsAsked,
-    ),
-    responses(
-        (status = 200, description = "what happened", body = Object),
-        SandboxRefusals,
-    ),
-)]
-pub(crate) async fn events(
-    State(control): State<Control>,
-    Asking(caller): Asking,
-    Which(which): Which,
-    Asked(asked): Asked<EventsAsked>,
-) -> Result<Json<serde_json::Value>, ApiError> {
-    let id = match (control.get(&caller, &which), which.as_str().parse()) {
-        (Ok(lease), _) => lease.id.clone(),
-        (Err(_), Ok(id)) => id,
-        (Err(error), Err(_)) => return Err(error.into()),
-    };
-    let limit = Some(asked.limit.unwrap_or(100).min(10_000));
-    let query = EventQuery { sandbox: Some(id), limit, ..EventQuery::default() };
-    let events = control.history(&caller, query).await?;
-    let items: Vec<_> = events.iter().map(view::event).collect();
-    Ok(Json(serde_json::json!({ "items": items })))
 }
 
 /// Mebibytes, which is what the API counts memory and disk in.

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::processes::Reason;
 
 /// How often a silent stream shows that it lives. Clients give up after five minutes.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+pub(crate) const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
 
 /// A body that begins with a JSON document and ends when the client goes away, or never: what
 /// follows is white space, which JSON allows. `held` is dropped with it.

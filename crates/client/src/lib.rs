@@ -8,6 +8,7 @@
 
 mod connection;
 mod error;
+mod events;
 mod sandboxes;
 mod templates;
 
@@ -20,6 +21,7 @@ use tokio_util::task::TaskTracker;
 
 pub use connection::Answer;
 pub use error::ClientError;
+pub use events::{Events, Told};
 pub use sandboxes::Held;
 
 /// Where a daemon is.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use api_v1::life::Reconciled;
 use api_v1::sandboxes::{Create, Limits, Listed, Lived, Query, Sandbox, Timeout};
 use guest_proto::GuestClient;
 use http::{HeaderMap, HeaderValue, Method};
@@ -98,6 +99,21 @@ impl Client {
         self.order::<()>(Method::DELETE, &path(which, ""), None).await
     }
 
+    /// Runs a sandbox again that ended.
+    pub async fn start(&self, which: &str) -> Result<Sandbox, ClientError> {
+        self.ask::<(), _>(Method::POST, &path(which, "/start"), None).await
+    }
+
+    /// Ends a sandbox and keeps its files.
+    pub async fn stop(&self, which: &str) -> Result<Sandbox, ClientError> {
+        self.ask::<(), _>(Method::POST, &path(which, "/stop"), None).await
+    }
+
+    /// Has the daemon compare what it knows with what is there.
+    pub async fn reconcile(&self) -> Result<Reconciled, ClientError> {
+        self.ask::<(), _>(Method::POST, "/v1/reconcile", None).await
+    }
+
     /// Sets when a sandbox's time is over.
     pub async fn set_timeout(&self, which: &str, seconds: u64) -> Result<Sandbox, ClientError> {
         let body = Timeout { timeout: seconds };
@@ -107,11 +123,6 @@ impl Client {
     /// Changes what a sandbox may use.
     pub async fn set_limits(&self, which: &str, limits: &Limits) -> Result<Sandbox, ClientError> {
         self.ask(Method::PATCH, &path(which, "/limits"), Some(limits)).await
-    }
-
-    /// What happened to a sandbox.
-    pub async fn events(&self, which: &str) -> Result<serde_json::Value, ClientError> {
-        self.ask::<(), _>(Method::GET, &path(which, "/events"), None).await
     }
 
     /// What a sandbox uses now.
@@ -137,7 +148,7 @@ impl Client {
     }
 }
 
-fn path(which: &str, rest: &str) -> String {
+pub(crate) fn path(which: &str, rest: &str) -> String {
     format!("/v1/sandbox/{}{rest}", escaped(which))
 }
 

@@ -2,6 +2,7 @@
 
 use domain::{InvalidLease, InvalidLimit, State, TooLarge};
 use guest_proto::GuestError;
+use journal::JournalError;
 use policy::Denied;
 use provider::{BoxError, ProviderError};
 use store::StoreError;
@@ -33,6 +34,21 @@ pub enum ControlError {
         /// The name.
         name: String,
     },
+    /// There is a sandbox with this id.
+    #[error("there is a sandbox `{id}` already")]
+    Exists {
+        /// Its id.
+        id: String,
+    },
+    /// The same key came with another request.
+    #[error(
+        "the idempotency key `{key}` was used with another request: send another key, or the same \
+         request"
+    )]
+    KeyReused {
+        /// The key.
+        key: String,
+    },
     /// The sandbox is not in a state for it.
     #[error("sandbox `{which}` is {}{}", state.name(), because(state))]
     WrongState {
@@ -62,6 +78,9 @@ pub enum ControlError {
     /// The store does not do it.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// What happened cannot be looked up.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
     /// The daemon is about to end.
     #[error("the daemon is about to end: ask again when it is back")]
     Closing,
@@ -77,10 +96,9 @@ pub enum ControlError {
 }
 
 fn because(state: &State) -> String {
-    match state.reason() {
-        Some(reason) => format!(": {reason}"),
-        None => String::new(),
-    }
+    let reason = state.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
+    let hint = if state.as_ended().is_some() { "; `soma start` runs it again" } else { "" };
+    format!("{reason}{hint}")
 }
 
 /// Whose affair an error is, so that dialects can choose their codes.
@@ -120,6 +138,8 @@ impl ControlError {
                 _ => Fault::Forbidden,
             },
             Self::NameTaken { .. }
+            | Self::Exists { .. }
+            | Self::KeyReused { .. }
             | Self::WrongState { .. }
             | Self::Store(StoreError::NameTaken { .. }) => Fault::Conflict,
             Self::Provider(error) => match error {
@@ -138,8 +158,9 @@ impl ControlError {
                 _ => Fault::Internal,
             },
             Self::Guest(error) => guest_fault(error),
-            Self::Store(_) | Self::Broken { .. } => Fault::Internal,
-            Self::Closing => Fault::Unavailable,
+            Self::Journal(JournalError::TooMany { .. }) => Fault::Full,
+            Self::Closing | Self::Journal(JournalError::Closed) => Fault::Unavailable,
+            Self::Store(_) | Self::Journal(_) | Self::Broken { .. } => Fault::Internal,
         }
     }
 }

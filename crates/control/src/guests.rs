@@ -94,5 +94,6 @@ impl Control {
 }
 
 fn bearer(lease: &Lease) -> Caller {
-    Caller { who: Who::Token { sandbox: lease.id.clone() }, owner: lease.owner.clone() }
+    let who = Who::Token { sandbox: lease.id.clone() };
+    Caller { who, owner: lease.owner.clone(), request: None }
 }

@@ -10,6 +10,7 @@
 //! Start at [`Control`]. What is not here: who the caller is (`gateway`), how it is said
 //! (`api-*`), how isolation is done (`provider-*`).
 
+mod asked;
 mod error;
 mod events;
 mod execute;
@@ -23,19 +24,24 @@ mod wish;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use domain::{Lease, Lifetime, SandboxId, State, Timestamp, Token};
+use domain::{Lease, Lifetime, OnExit, SandboxId, State, Timestamp, Token};
 use policy::{Action, Caller, Permitted, Rules, Who};
 use provider::Provider;
 use store::Store;
-pub use store::{EventQuery, LeaseQuery, Order, Page, Sort};
+pub use store::{LeaseQuery, Order, Page, Sort};
+use tokio::sync::{Mutex, Semaphore};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+pub use asked::asked;
 pub use error::{ControlError, Fault};
-pub use events::Events;
 pub use execute::{Executed, Execution, Text, cause_of};
 pub use find::Found;
+use journal::Journal;
+pub use journal::{Follower, Page as EventPage, Query as EventQuery, Told};
 pub use provider::Archive;
 pub use reference::Reference;
 use registry::Registry;
@@ -44,17 +50,29 @@ pub use templates::Template;
 pub use wish::{LimitChange, Renewal, Wish};
 
 /// What an operator chooses.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Options {
     /// What is allowed.
     pub rules: Rules,
     /// How long a sandbox is kept whose time is over and which stopped; zero is not at all.
     pub retention: Duration,
+    /// What ids that follow from idempotency keys are made with, so that nobody guesses them. The
+    /// same for every daemon of a home.
+    pub secret: [u8; 32],
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut shown = formatter.debug_struct("Options");
+        shown.field("rules", &self.rules).field("retention", &self.retention);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { rules: Rules::default(), retention: Duration::from_hours(24 * 7) }
+        let retention = Duration::from_hours(24 * 7);
+        Self { rules: Rules::default(), retention, secret: [0; 32] }
     }
 }
 
@@ -69,11 +87,21 @@ struct Shared {
     store: Arc<dyn Store>,
     rules: Rules,
     retention: Duration,
+    secret: [u8; 32],
     registry: Registry,
-    events: Events,
+    journal: Journal,
     /// The tasks that own sandboxes.
     tasks: TaskTracker,
+    /// So many guests of sandboxes that were found are spoken with at one time.
+    introductions: Semaphore,
+    reconciling: Mutex<()>,
+    /// Whether the store was made to agree with what was found.
+    compared: AtomicBool,
+    closing: CancellationToken,
 }
+
+/// More at once would only wait for processors.
+const INTRODUCTIONS: usize = 16;
 
 impl std::fmt::Debug for Control {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -111,6 +139,7 @@ impl Control {
     pub async fn open(
         provider: Arc<dyn Provider>,
         store: Arc<dyn Store>,
+        journal: Journal,
         options: Options,
     ) -> Result<(Self, Found), ControlError> {
         let control = Self {
@@ -119,20 +148,35 @@ impl Control {
                 store,
                 rules: options.rules,
                 retention: options.retention,
+                secret: options.secret,
                 registry: Registry::default(),
-                events: Events::default(),
+                journal,
                 tasks: TaskTracker::new(),
+                introductions: Semaphore::new(INTRODUCTIONS),
+                reconciling: Mutex::default(),
+                compared: AtomicBool::new(false),
+                closing: CancellationToken::new(),
             }),
         };
-        let found = control.find().await?;
+        let found = control.reconcile().await?;
+        control.reconcile_for_ever();
         Ok((control, found))
     }
 
     /// Makes a sandbox and waits until it can be used.
     ///
     /// When the caller goes away before the answer, the sandbox is removed: nobody knows its id.
-    pub async fn create(&self, caller: &Caller, wish: Wish) -> Result<Arc<Lease>, ControlError> {
-        let (lease, spec) = self.plan(caller, self.with_template(wish).await?)?;
+    /// With a key in the wish it stays, because the same request asks for it again.
+    pub async fn create(
+        &self,
+        caller: &Caller,
+        mut wish: Wish,
+    ) -> Result<Arc<Lease>, ControlError> {
+        if let Some(asked) = wish.asked.take() {
+            return self.create_once(caller, wish, asked).await;
+        }
+        let id = SandboxId::from_random(random::<15>()?);
+        let (lease, spec) = self.plan(caller, self.with_template(wish).await?, id)?;
         let handle = sandbox::begin(&self.shared, caller, lease, spec)?;
         handle.made().await
     }
@@ -140,6 +184,7 @@ impl Control {
     /// Makes a sandbox that lives as long as what is returned.
     pub async fn create_held(&self, caller: &Caller, mut wish: Wish) -> Result<Held, ControlError> {
         wish.lifetime = Lifetime::WithCaller;
+        wish.asked = None;
         let lease = self.create(caller, wish).await?;
         Ok(Held { lease, control: self.clone() })
     }
@@ -148,9 +193,9 @@ impl Control {
         &self,
         caller: &Caller,
         wish: Wish,
+        id: SandboxId,
     ) -> Result<(Lease, Permitted<domain::SandboxSpec>), ControlError> {
         let token = Token::from_random(&random::<16>()?);
-        let id = SandboxId::from_random(random::<15>()?);
         let lease = wish.into_lease(id, token, caller.owner.clone(), now())?;
         let existing = self.shared.registry.count();
         let action = Action::Create { spec: &lease.spec, existing };
@@ -200,6 +245,47 @@ impl Control {
         handle.limit(caller.clone(), change).await
     }
 
+    /// Runs a sandbox again that ended, with the files that it has.
+    pub async fn start(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.start(caller.clone()).await
+    }
+
+    /// Ends a sandbox and keeps its files.
+    pub async fn stop(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.stop(caller.clone()).await
+    }
+
+    /// Does with each sandbox what it was made to do when the daemon is told to end.
+    pub async fn exit(&self) {
+        let mut ends = tokio::task::JoinSet::new();
+        for handle in self.shared.registry.all() {
+            let lease = handle.lease();
+            let runs = matches!(lease.state, State::Running(_));
+            match lease.on_exit {
+                OnExit::Stop if runs => {
+                    ends.spawn(async move { handle.stop(Caller::soma()).await.map(drop) })
+                }
+                OnExit::Destroy => ends.spawn(async move { handle.delete(Caller::soma()).await }),
+                OnExit::Keep | OnExit::Stop => continue,
+            };
+        }
+        while let Some(ended) = ends.join_next().await {
+            if let Ok(Err(error)) = ended {
+                tracing::warn!(%error, "a sandbox stays as it is");
+            }
+        }
+    }
+
     /// Ends a sandbox and removes all of it.
     pub async fn delete(&self, caller: &Caller, which: &Reference) -> Result<(), ControlError> {
         let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
@@ -215,23 +301,6 @@ impl Control {
         census
     }
 
-    /// What happens to sandboxes, as it happens.
-    pub fn events(&self) -> &Events {
-        &self.shared.events
-    }
-
-    /// What happened to them, from the store.
-    pub async fn history(
-        &self,
-        caller: &Caller,
-        mut query: EventQuery,
-    ) -> Result<Vec<domain::Event>, ControlError> {
-        if !matches!(caller.who, Who::Soma | Who::Local) {
-            query.owner = Some(caller.owner.clone());
-        }
-        Ok(self.shared.store.events(&query).await?)
-    }
-
     /// Whether the provider and the store answer.
     pub async fn check(&self) -> Result<(), ControlError> {
         self.shared.provider.list().await?;
@@ -242,6 +311,7 @@ impl Control {
 
     /// Lets go of all sandboxes. They run on; what is being made or removed is finished first.
     pub async fn close(&self) {
+        self.shared.closing.cancel();
         self.shared.registry.close();
         self.shared.tasks.close();
         self.shared.tasks.wait().await;

@@ -34,6 +34,9 @@ impl Registry {
         if inner.closed {
             return Err(ControlError::Closing);
         }
+        if inner.handles.contains_key(&lease.id) {
+            return Err(ControlError::Exists { id: lease.id.to_string() });
+        }
         if let Some(name) = &lease.name {
             let key = (lease.owner.clone(), name.clone());
             if inner.names.contains_key(&key) {

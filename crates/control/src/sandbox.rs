@@ -5,7 +5,7 @@
 //!                                      │
 //!                                      └─ it cannot: nothing stays, the caller hears why
 //!
-//! serve ◄──► wishes from its mailbox: renew, limit, delete
+//! serve ◄──► wishes from its mailbox: renew, limit, start, stop, look, delete
 //!   ▲
 //!   └─────── the provider says that it ended
 //! ```
@@ -13,7 +13,10 @@
 //! A task that is let go of (its mailbox closes) leaves its sandbox as it is: the next daemon
 //! finds it again.
 
+mod keep;
 mod limit;
+mod make;
+mod restart;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -23,7 +26,8 @@ use guest_proto::GuestClient;
 use policy::{Action, Caller, Permitted};
 use provider::ProviderError;
 use tokio::sync::{mpsc, oneshot, watch};
-use tracing::{info, warn};
+use tokio::time::Instant;
+use tracing::warn;
 
 use crate::{ControlError, LimitChange, Renewal, Shared, now};
 
@@ -46,9 +50,30 @@ type Answer<T> = oneshot::Sender<Result<T, ControlError>>;
 
 #[derive(Debug)]
 enum Command {
-    Renew { caller: Caller, renewal: Renewal, answer: Answer<Arc<Lease>> },
-    Limit { caller: Caller, change: LimitChange, answer: Answer<Arc<Lease>> },
-    Delete { caller: Caller, answer: Answer<()> },
+    Renew {
+        caller: Caller,
+        renewal: Renewal,
+        answer: Answer<Arc<Lease>>,
+    },
+    Limit {
+        caller: Caller,
+        change: LimitChange,
+        answer: Answer<Arc<Lease>>,
+    },
+    Start {
+        caller: Caller,
+        answer: Answer<Arc<Lease>>,
+    },
+    Stop {
+        caller: Caller,
+        answer: Answer<Arc<Lease>>,
+    },
+    /// See whether the provider has it as we do.
+    Look,
+    Delete {
+        caller: Caller,
+        answer: Answer<()>,
+    },
 }
 
 impl Handle {
@@ -115,8 +140,9 @@ pub(crate) fn begin(
 
 /// Takes over a sandbox that is there.
 pub(crate) fn adopt(shared: &Arc<Shared>, lease: Lease) -> Result<(), ControlError> {
-    let task = Task::register(shared, lease)?;
-    shared.tasks.spawn(task.serve());
+    let mut task = Task::register(shared, lease)?;
+    task.keep_until = task.kept_since_earlier();
+    shared.tasks.spawn(task.take_over());
     Ok(())
 }
 
@@ -126,6 +152,8 @@ struct Task {
     mailbox: mpsc::Receiver<Command>,
     published: watch::Sender<Arc<Lease>>,
     lease: Lease,
+    /// When what stopped at its time is removed, by a clock that nobody sets.
+    keep_until: Option<Instant>,
 }
 
 impl Task {
@@ -135,91 +163,45 @@ impl Task {
         let (published, receiver) = watch::channel(Arc::clone(&first));
         let handle = Handle { mailbox: sender, lease: receiver, guests: Arc::default() };
         shared.registry.add(&first, handle)?;
-        Ok(Self { shared: Arc::clone(shared), mailbox, published, lease })
-    }
-
-    async fn make(
-        mut self,
-        caller: Caller,
-        spec: Permitted<SandboxSpec>,
-        answer: Answer<Arc<Lease>>,
-    ) {
-        match self.try_to_make(&caller, &spec).await {
-            Ok(()) => {
-                let made = Arc::clone(&self.published.borrow());
-                if answer.send(Ok(made)).is_err() {
-                    // Whoever asked went away and knows no id.
-                    if let Err(error) = self.delete(&Caller::soma()).await {
-                        warn!(sandbox = %self.lease.id, %error, "nobody's sandbox stays for now");
-                    } else {
-                        return;
-                    }
-                }
-                self.serve().await;
-            }
-            Err(error) => {
-                self.unmake().await;
-                let _ = answer.send(Err(error));
-            }
-        }
-    }
-
-    async fn try_to_make(
-        &mut self,
-        caller: &Caller,
-        spec: &Permitted<SandboxSpec>,
-    ) -> Result<(), ControlError> {
-        let record = self.lease.to_text()?;
-        // The intent is in the folder that the provider makes; the index may learn of it meanwhile.
-        let (indexed, created) = tokio::join!(
-            self.shared.store.put_lease(&self.lease, None),
-            self.shared.provider.create(&self.lease.id, spec, &record)
-        );
-        let seen = created?;
-        indexed?;
-        let made = now();
-        self.lease.unenforced = seen.unenforced;
-        self.lease.missing_layers = seen.missing_layers;
-        self.lease.until = self.lease.spec.limits.timeout.map(|timeout| made.after(timeout));
-        let State::Starting(starting) = self.lease.state.clone() else {
-            return Err(ControlError::Closing);
-        };
-        self.enter(State::Running(starting.ready()), made, caller).await;
-        Ok(())
-    }
-
-    /// Leaves nothing of a sandbox that could not be made.
-    async fn unmake(&mut self) {
-        let id = self.lease.id.clone();
-        let destroyed = match self.permit(&Caller::soma()) {
-            Ok(permitted) => self.shared.provider.destroy(&permitted).await.map_err(Into::into),
-            Err(error) => Err(error),
-        };
-        if let Err(error) = destroyed {
-            warn!(sandbox = %id, %error, "what could not be made could not be removed");
-        }
-        if let Err(error) = self.shared.store.remove_lease(&id).await {
-            warn!(sandbox = %id, %error, "the store still has what could not be made");
-        }
-        self.shared.registry.remove(&self.lease);
+        Ok(Self { shared: Arc::clone(shared), mailbox, published, lease, keep_until: None })
     }
 
     /// Does what is wished until the sandbox is gone, or is let go of.
     async fn serve(mut self) {
         loop {
             let running = matches!(self.lease.state, State::Running(_));
-            let left = self.left_to_keep();
+            let keep_until = self.keep_until;
             tokio::select! {
                 command = self.mailbox.recv() => match command {
                     None => return,
                     Some(Command::Renew { caller, renewal, answer }) => {
-                        let _ = answer.send(self.renew(&caller, renewal).await);
+                        let renewed = self.renew(&caller, renewal).await;
+                        self.tell_failure(&caller, &renewed, |reason| Happened::TimeoutFailed { reason });
+                        let _ = answer.send(renewed);
                     }
                     Some(Command::Limit { caller, change, answer }) => {
-                        let _ = answer.send(self.limit(&caller, change).await);
+                        let limited = self.limit(&caller, change).await;
+                        self.tell_failure(&caller, &limited, |reason| Happened::LimitsFailed { reason });
+                        let _ = answer.send(limited);
+                    }
+                    Some(Command::Start { caller, answer }) => {
+                        let started = self.start(&caller).await;
+                        self.tell_failure(&caller, &started, |reason| Happened::StartFailed { reason });
+                        let _ = answer.send(started);
+                    }
+                    Some(Command::Stop { caller, answer }) => {
+                        let stopped = self.stop(&caller).await;
+                        self.tell_failure(&caller, &stopped, |reason| Happened::StopFailed { reason });
+                        let _ = answer.send(stopped);
+                    }
+                    Some(Command::Look) => {
+                        if self.look().await {
+                            return;
+                        }
                     }
                     Some(Command::Delete { caller, answer }) => {
                         let deleted = self.delete(&caller).await;
+                        self.tell_failure(&caller, &deleted, |reason| Happened::DeletionFailed { reason });
                         let is_gone = deleted.is_ok();
                         let _ = answer.send(deleted);
                         if is_gone {
@@ -232,7 +214,9 @@ impl Task {
                         return;
                     }
                 }
-                () = tokio::time::sleep(left.unwrap_or_default()), if left.is_some() => {
+                () = tokio::time::sleep_until(keep_until.unwrap_or_else(Instant::now)),
+                    if keep_until.is_some() =>
+                {
                     match self.delete(&Caller::soma()).await {
                         Ok(()) => return,
                         Err(error) => {
@@ -242,18 +226,6 @@ impl Task {
                     }
                 }
             }
-        }
-    }
-
-    /// How long a sandbox that stopped at its time is still kept; `None` for all others.
-    fn left_to_keep(&self) -> Option<Duration> {
-        match &self.lease.state {
-            State::Stopped(stopped) if stopped.why == Ending::TimedOut => {
-                let until = self.lease.changed_at.after(self.shared.retention);
-                let left = until.0.saturating_sub(now().0);
-                Some(Duration::from_millis(u64::try_from(left).unwrap_or(0)))
-            }
-            _ => None,
         }
     }
 
@@ -277,7 +249,7 @@ impl Task {
         self.shared.provider.renew(&permitted, Some(timeout)).await?;
         self.lease.until = Some(until);
         self.keep().await?;
-        self.tell(caller, Happened::TimeoutSet { until: Some(until) }).await;
+        self.tell(caller, Happened::TimeoutSet { until: Some(until) });
         Ok(Arc::clone(&self.published.borrow()))
     }
 
@@ -298,7 +270,7 @@ impl Task {
         self.lease.state = State::Deleted(deleting.deleted());
         self.lease.changed_at = now();
         self.published.send_replace(Arc::new(self.lease.clone()));
-        self.tell(caller, Happened::StateChanged(self.lease.state.clone())).await;
+        self.tell(caller, Happened::StateChanged(self.lease.state.clone()));
         Ok(())
     }
 
@@ -306,10 +278,8 @@ impl Task {
     async fn end(&mut self, ending: Option<Ending>) -> bool {
         let State::Running(running) = self.lease.state.clone() else { return false };
         let soma = Caller::soma();
-        let Some(ending) = ending else {
-            // Removed by somebody who did not ask us.
-            return self.delete(&soma).await.is_ok();
-        };
+        // What is not found may come back, and is not ours to forget.
+        let ending = ending.unwrap_or(Ending::Missing);
         let is_over = ending == Ending::TimedOut;
         self.enter(running.ended(ending), now(), &soma).await;
         if is_over && self.lease.on_timeout == OnTimeout::Delete {
@@ -328,47 +298,39 @@ impl Task {
     async fn enter(&mut self, state: State, at: Timestamp, caller: &Caller) {
         self.lease.state = state;
         self.lease.changed_at = at;
+        self.keep_until = self.kept_from_now();
         self.published.send_replace(Arc::new(self.lease.clone()));
-        let event = self.event(caller, Happened::StateChanged(self.lease.state.clone()));
-        if let Err(error) = self.shared.store.put_lease(&self.lease, Some(&event)).await {
+        self.tell(caller, Happened::StateChanged(self.lease.state.clone()));
+        if let Err(error) = self.shared.store.put_lease(&self.lease).await {
             // The store is an index: what it misses now it learns at the next start.
             warn!(sandbox = %self.lease.id, %error, "the store does not know the new state");
         }
-        self.shared.events.tell(event);
     }
 
     /// Writes the record to the sandbox's folder and to the store.
     async fn keep(&mut self) -> Result<(), ControlError> {
         let permitted = self.permit(&Caller::soma())?;
         self.shared.provider.write_record(&permitted, &self.lease.to_text()?).await?;
-        self.shared.store.put_lease(&self.lease, None).await?;
+        self.shared.store.put_lease(&self.lease).await?;
         self.published.send_replace(Arc::new(self.lease.clone()));
         Ok(())
     }
 
-    /// Writes down what happened to the sandbox, and tells whoever listens.
-    async fn tell(&self, caller: &Caller, happened: Happened) {
-        let event = self.event(caller, happened);
-        if let Err(error) = self.shared.store.append_event(&event).await {
-            warn!(sandbox = %event.sandbox, %error, "an event was not written down");
-        }
-        self.shared.events.tell(event);
+    /// Writes down what happened to the sandbox, and tells whoever follows.
+    fn tell(&self, caller: &Caller, happened: Happened) {
+        self.shared.tell(caller, &self.lease, happened);
     }
 
-    fn event(&self, caller: &Caller, happened: Happened) -> Event {
-        let event = Event {
-            at: now(),
-            sandbox: self.lease.id.clone(),
-            owner: self.lease.owner.clone(),
-            actor: caller.name(),
-            happened,
-        };
-        if let Happened::StateChanged(state) = &event.happened {
-            let reason = state.reason();
-            info!(sandbox = %event.sandbox, state = state.name(), reason, actor = event.actor,
-                  "a sandbox changed its state");
+    /// The same for what was wished and could not be done.
+    fn tell_failure<T>(
+        &self,
+        caller: &Caller,
+        outcome: &Result<T, ControlError>,
+        happened: impl FnOnce(String) -> Happened,
+    ) {
+        if let Err(error) = outcome {
+            self.tell(caller, happened(Event::words_of(error)));
         }
-        event
     }
 
     fn permit(&self, caller: &Caller) -> Result<Permitted<SandboxId>, ControlError> {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{
-    Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, OnTimeout, Owner, SandboxId, SandboxName,
-    SandboxSpec, TemplateName, Timestamp, Token, check_labels, check_variables,
+    Asked, Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, OnExit, OnTimeout, Owner, SandboxId,
+    SandboxName, SandboxSpec, TemplateName, Timestamp, Token, check_labels, check_variables,
 };
 
 use crate::ControlError;
@@ -27,6 +27,10 @@ pub struct Wish {
     pub lifetime: Lifetime,
     /// What becomes of it when its time is over.
     pub on_timeout: OnTimeout,
+    /// What becomes of it when the daemon is told to end.
+    pub on_exit: OnExit,
+    /// How the same request is known again when its answer was lost.
+    pub asked: Option<Asked>,
     /// Whether requests to its own address must show its token.
     pub secure: bool,
     /// Make it also where the host cannot hold it to some of its limits.
@@ -46,6 +50,8 @@ impl Default for Wish {
             labels: Labels::new(),
             lifetime: usual.lifetime,
             on_timeout: OnTimeout::default(),
+            on_exit: OnExit::default(),
+            asked: None,
             secure: true,
             allow_unenforced: usual.allow_unenforced,
             sudo: usual.sudo,
@@ -96,6 +102,7 @@ impl Wish {
         lease.template = template;
         lease.labels = self.labels;
         lease.on_timeout = self.on_timeout;
+        lease.on_exit = self.on_exit;
         lease.secure = self.secure;
         Ok(lease)
     }

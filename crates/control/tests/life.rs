@@ -5,30 +5,36 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::{Control, ControlError, Execution, Fault, Options, Reference, Renewal, Wish};
-use domain::{Limits, OnTimeout, Owner};
-use policy::{Caller, Rules};
+use control::{
+    Control, ControlError, EventQuery, Execution, Fault, Options, Reference, Renewal, Told, Wish,
+};
+use domain::{Happened, Limits, OnTimeout, Owner, SandboxId};
+use journal::{Bounds, Journal};
+use policy::{Caller, Rules, Who};
 use provider::Provider as _;
 use provider::fake::FakeBackend;
 use store::sqlite::SqliteStore;
-use store::{EventQuery, LeaseQuery, Store};
+use store::{LeaseQuery, Store};
 
 struct Place {
     backend: FakeBackend,
     store: Arc<SqliteStore>,
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
 }
 
 impl Place {
     async fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (store, _) = SqliteStore::open(&folder.path().join("soma.db")).await.unwrap();
-        Self { backend: FakeBackend::new(), store: Arc::new(store), _folder: folder }
+        Self { backend: FakeBackend::new(), store: Arc::new(store), folder }
     }
 
     async fn control(&self, options: Options) -> Control {
         let provider = Arc::new(self.backend.provider());
-        Control::open(provider, Arc::clone(&self.store) as _, options).await.unwrap().0
+        let (journal, _) =
+            Journal::open(&self.folder.path().join("events"), Bounds::default()).unwrap();
+        let store = Arc::clone(&self.store) as _;
+        Control::open(provider, store, journal, options).await.unwrap().0
     }
 }
 
@@ -73,10 +79,98 @@ async fn a_sandbox_is_made_used_listed_and_deleted() {
     assert!(place.backend.provider().list().await.unwrap().is_empty());
     let again = control.delete(&caller, &Reference::from(&lease.id)).await.unwrap_err();
     assert_eq!(again.fault(), Fault::NotFound);
-    let query = EventQuery { sandbox: Some(lease.id.clone()), ..EventQuery::default() };
-    let happened = control.history(&caller, query).await.unwrap();
-    assert_eq!(happened.len(), 3, "{happened:?}");
-    assert_eq!(happened[0].actor, "local");
+    let happened = history(&control, &caller, &lease.id).await;
+    assert_eq!(happened, ["creation_asked", "running", "deleting", "deleted"]);
+}
+
+/// What happened to a sandbox, in a word each, as far as the caller sees it.
+async fn history(control: &Control, caller: &Caller, id: &SandboxId) -> Vec<String> {
+    let query = EventQuery { sandbox: Some(id.clone()), limit: 100, ..EventQuery::default() };
+    let page = control.history(caller, query).await.unwrap();
+    page.items.iter().map(|recorded| word(&recorded.event.happened)).collect()
+}
+
+fn word(happened: &Happened) -> String {
+    match happened {
+        Happened::StateChanged(state) => state.name().to_owned(),
+        Happened::CreationAsked { .. } => "creation_asked".to_owned(),
+        Happened::CreationFailed { reason } => format!("creation_failed: {reason}"),
+        Happened::DeletionFailed { reason } => format!("deletion_failed: {reason}"),
+        Happened::TimeoutFailed { reason } => format!("timeout_failed: {reason}"),
+        Happened::LimitsFailed { reason } => format!("limits_failed: {reason}"),
+        Happened::Found(state) => format!("found {}", state.name()),
+        Happened::NameTakenOff { name } => format!("without {name}"),
+        other => format!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn events_outlive_the_sandbox_the_daemon_and_the_database_and_are_their_owners() {
+    let place = Place::new().await;
+    let mut key = Caller::key("ci", Owner("one".into()));
+    key.request = Some("0af7".to_owned());
+    let first = place.control(Options::default()).await;
+    let gone = first.create(&key, named("gone")).await.unwrap();
+    let kept = first.create(&key, named("kept")).await.unwrap();
+    first.delete(&key, &"gone".into()).await.unwrap();
+    first.close().await;
+    drop(first);
+    // Another database: an empty one.
+    let (store, _) = SqliteStore::open(&place.folder.path().join("other.db")).await.unwrap();
+    let place = Place { store: Arc::new(store), ..place };
+    let control = place.control(Options::default()).await;
+    let all = ["creation_asked", "running", "deleting", "deleted"];
+    assert_eq!(history(&control, &key, &gone.id).await, all);
+    assert_eq!(history(&control, &Caller::local(), &gone.id).await, all);
+    let found = ["creation_asked", "running", "found running"];
+    assert_eq!(history(&control, &key, &kept.id).await, found);
+    let stranger = Caller::key("x", Owner("two".into()));
+    assert_eq!(history(&control, &stranger, &gone.id).await, [""; 0]);
+    let query = EventQuery { limit: 100, ..EventQuery::default() };
+    assert_eq!(control.history(&stranger, query.clone()).await.unwrap().items, []);
+    let first = &control.history(&key, query.clone()).await.unwrap().items[0];
+    assert_eq!((first.sequence, first.event.actor.as_str()), (1, "key ci"));
+    assert_eq!(first.event.request.as_deref(), Some("0af7"));
+    // Whoever has only the token of one sees that one.
+    let who = Who::Token { sandbox: kept.id.clone() };
+    let token = Caller { who, owner: Owner("one".into()), request: None };
+    assert_eq!(control.history(&token, query.clone()).await.unwrap().items.len(), 3);
+    let other = EventQuery { sandbox: Some(gone.id.clone()), ..query };
+    assert_eq!(control.history(&token, other).await.unwrap_err().fault(), Fault::NotFound);
+}
+
+#[tokio::test]
+async fn what_did_not_work_is_written_down_with_the_reason() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let caller = Caller::local();
+    let lease =
+        control.create(&caller, Wish { limits: brief(20), ..named("brief") }).await.unwrap();
+    until(&control, "brief", "stopped").await;
+    let renewal = Renewal::Set(Duration::from_secs(1));
+    let refused = control.renew(&caller, &"brief".into(), renewal).await.unwrap_err();
+    let happened = history(&control, &caller, &lease.id).await;
+    assert_eq!(happened.last().unwrap(), &format!("timeout_failed: {refused}"));
+}
+
+#[tokio::test]
+async fn a_follower_is_told_what_concerns_it_as_it_happens() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let (one, two) = (Caller::key("a", Owner("one".into())), Caller::key("b", Owner("two".into())));
+    let early = control.create(&one, named("early")).await.unwrap();
+    let mut follower = control.follow(&one, None, Some(0)).unwrap();
+    control.create(&two, named("foreign")).await.unwrap();
+    let late = control.create(&one, named("late")).await.unwrap();
+    for (id, expected) in [
+        (&early.id, "creation_asked"),
+        (&early.id, "running"),
+        (&late.id, "creation_asked"),
+        (&late.id, "running"),
+    ] {
+        let Told::Event(told) = follower.next().await.unwrap().unwrap() else { panic!("missed") };
+        assert_eq!((&told.event.sandbox, word(&told.event.happened).as_str()), (id, expected));
+    }
 }
 
 #[tokio::test]
@@ -125,7 +219,9 @@ async fn a_sandbox_stops_at_its_time_or_is_deleted() {
     until(&control, "stops", "stopped").await;
     until(&control, "goes", "gone").await;
     let refused = control.guest(&caller, &"stops".into()).await.unwrap_err();
-    assert_eq!(refused.to_string().split(" is ").nth(1), Some("stopped: its time was over"));
+    let said = refused.to_string();
+    let expected = "is stopped: its time was over; `soma start` runs it again";
+    assert!(said.ends_with(expected), "{said}");
     assert_eq!(refused.fault(), Fault::Conflict);
 }
 
@@ -182,7 +278,7 @@ async fn another_daemon_finds_the_same_sandboxes_also_without_the_store() {
 }
 
 #[tokio::test]
-async fn a_damaged_record_is_an_error_and_the_sandbox_can_be_deleted() {
+async fn a_damaged_record_is_restored_from_the_index_or_else_an_error_that_can_be_deleted() {
     let place = Place::new().await;
     let caller = Caller::local();
     let first = place.control(Options::default()).await;
@@ -196,6 +292,12 @@ async fn a_damaged_record_is_an_error_and_the_sandbox_can_be_deleted() {
 
     let control = place.control(Options::default()).await;
     let found = control.get(&caller, &Reference::from(&lease.id)).unwrap();
+    assert_eq!((found.state.name(), &found.spec), ("running", &lease.spec));
+    control.close().await;
+
+    let empty = Place { backend: place.backend.clone(), ..Place::new().await };
+    let control = empty.control(Options::default()).await;
+    let found = control.get(&caller, &Reference::from(&lease.id)).unwrap();
     assert_eq!(found.state.name(), "error");
     assert!(found.state.reason().unwrap().contains("cannot be read"));
     control.delete(&caller, &Reference::from(&lease.id)).await.unwrap();
@@ -203,14 +305,26 @@ async fn a_damaged_record_is_an_error_and_the_sandbox_can_be_deleted() {
 }
 
 #[tokio::test]
-async fn what_only_the_store_knew_is_forgotten() {
+async fn what_is_missing_stays_listed_as_an_error_and_is_there_again_when_it_is_found() {
     let place = Place::new().await;
+    let (caller, backend) = (Caller::local(), place.backend.clone());
     let first = place.control(Options::default()).await;
-    first.create(&Caller::local(), named("lost")).await.unwrap();
+    let lease = first.create(&caller, named("lost")).await.unwrap();
     first.close().await;
     let elsewhere = Place { backend: FakeBackend::new(), ..place };
     let control = elsewhere.control(Options::default()).await;
-    assert_eq!(control.list(&Caller::local(), LeaseQuery::default()).await.unwrap().total, 0);
+    let seen = control.get(&caller, &"lost".into()).unwrap();
+    assert_eq!((seen.state.name(), &seen.id), ("error", &lease.id));
+    assert_eq!(seen.state.reason().unwrap(), "nothing of it was found on its host");
+    let start = control.start(&caller, &"lost".into()).await.unwrap_err();
+    assert_eq!(start.fault(), Fault::NotFound);
+    assert_eq!(control.get(&caller, &"lost".into()).unwrap().state.name(), "error");
+    control.close().await;
+
+    let back = Place { backend, ..elsewhere };
+    let control = back.control(Options::default()).await;
+    assert_eq!(control.get(&caller, &"lost".into()).unwrap().state.name(), "running");
+    control.delete(&caller, &"lost".into()).await.unwrap();
 }
 
 #[tokio::test]

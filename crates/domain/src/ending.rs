@@ -22,8 +22,17 @@ pub enum Ending {
         /// Its number.
         signal: i32,
     },
-    /// Nobody was there to see it: the host was restarted, or the supervisor was killed.
+    /// The host was restarted, and nothing outlives that but files.
+    HostRestarted,
+    /// Nobody was there to see it: its supervisor was killed, and with it the sandbox.
     Unseen,
+    /// Its host knows nothing of it any more, though nobody was told that it is gone.
+    Missing,
+    /// What is written down about it cannot be read, so it cannot be told.
+    Unreadable {
+        /// What is wrong with it.
+        reason: String,
+    },
 }
 
 impl fmt::Display for Ending {
@@ -33,7 +42,12 @@ impl fmt::Display for Ending {
             Self::TimedOut => formatter.write_str("its time was over"),
             Self::Exited { code } => write!(formatter, "its guest left with code {code}"),
             Self::Signalled { signal } => write!(formatter, "its guest got signal {signal}"),
-            Self::Unseen => formatter.write_str("nobody saw it end"),
+            Self::HostRestarted => formatter.write_str("its host was restarted"),
+            Self::Unseen => formatter.write_str("its supervisor was killed, and it ended unseen"),
+            Self::Missing => formatter.write_str("nothing of it was found on its host"),
+            Self::Unreadable { reason } => {
+                write!(formatter, "what is written down about it cannot be read: {reason}")
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Labels, Layer, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// The most that a record may have: it travels in one message to the engine.
 const LARGEST: usize = 64 << 10;
@@ -36,6 +36,28 @@ pub enum OnTimeout {
     Delete,
 }
 
+/// What becomes of a sandbox when the daemon is told to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExit {
+    /// It runs on, and the next daemon finds it again.
+    #[default]
+    Keep,
+    /// It ends, and its files stay.
+    Stop,
+    /// It ends and is removed.
+    Destroy,
+}
+
+/// How whoever asked for a sandbox knows it again when the answer was lost.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Asked {
+    /// The key that they sent along.
+    pub key: String,
+    /// What they asked for, as a fingerprint: the same key with another wish is a mistake.
+    pub wish: String,
+}
+
 /// The record of one sandbox.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lease {
@@ -54,6 +76,12 @@ pub struct Lease {
     pub labels: Labels,
     /// What becomes of it when its time is over.
     pub on_timeout: OnTimeout,
+    /// What becomes of it when the daemon is told to end. Version 2 had no choice.
+    #[serde(default)]
+    pub on_exit: OnExit,
+    /// How the request for it is known again. Version 2 had none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub asked: Option<Asked>,
     /// Whether requests to its own address must show the guest's token.
     pub secure: bool,
     /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
@@ -105,6 +133,8 @@ impl Lease {
             spec,
             labels: Labels::new(),
             on_timeout: OnTimeout::default(),
+            on_exit: OnExit::default(),
+            asked: None,
             secure: true,
             unenforced: Vec::new(),
             missing_layers: Vec::new(),
@@ -158,7 +188,7 @@ mod tests {
         let mut later = lease();
         later.version = VERSION + 1;
         let error = Lease::from_text(&later.to_text().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("version 3"), "{error}");
+        assert!(error.to_string().contains("version 4"), "{error}");
         assert!(Lease::from_text("{}").is_err() && Lease::from_text("nonsense").is_err());
     }
 

@@ -25,12 +25,12 @@ mod token;
 
 pub use cause::{By, Cause};
 pub use ending::Ending;
-pub use event::{Event, Happened};
+pub use event::{Event, Happened, Recorded};
 pub use id::{InvalidSandboxId, SandboxId};
 pub use image::{ImageConfig, ImageCounts, ImageFormat, ImageReport, LARGEST_REPORT};
 pub use language::{Language, UnknownLanguage};
 pub use layer::Layer;
-pub use lease::{InvalidLease, Lease, OnTimeout, Owner};
+pub use lease::{Asked, InvalidLease, Lease, OnExit, OnTimeout, Owner};
 pub use limits::{InvalidLimit, Limit, Limits};
 pub use name::{InvalidName, Labels, SandboxName, TooLarge, check_labels, check_variables};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};

@@ -7,12 +7,13 @@
 //! ```text
 //!            ready            ended
 //! Starting ---------> Running --------> Stopped
-//!    |                   |                 |
-//!    | failed            | ended           |
-//!    v                   v                 |
-//!  Failed <--------------+                 |
-//!    |                                     |
-//!    +-----> Deleting <--- delete ---------+   (from Starting and Running as well)
+//!  ^ |  ^                |               |   |
+//!  | |  +----------------|---- start ----+   |
+//!  | | failed            | ended             |
+//!  | v                   v                   |
+//!  Failed <--------------+                   |
+//!    |                                       |
+//!    +-----> Deleting <--- delete -----------+   (from Starting and Running as well)
 //!               |
 //!               v
 //!            Deleted
@@ -111,6 +112,14 @@ impl Starting {
         Failed { reason: reason.into(), seal: () }
     }
 
+    /// It could not be started again, and is what it was before.
+    pub fn returned(self, before: Ended) -> State {
+        match before {
+            Ended::Stopped(stopped) => State::Stopped(stopped),
+            Ended::Failed(failed) => State::Failed(failed),
+        }
+    }
+
     /// It was found to have ended before anybody was told that it runs.
     pub fn ended(self, why: Ending) -> State {
         self.ready().ended(why)
@@ -132,8 +141,14 @@ impl Running {
     /// It ended. Whether that is an error is a matter of why.
     pub fn ended(self, why: Ending) -> State {
         match why {
-            Ending::Stopped | Ending::TimedOut => State::Stopped(Stopped { why, seal: () }),
-            Ending::Exited { .. } | Ending::Signalled { .. } | Ending::Unseen => {
+            Ending::Stopped | Ending::TimedOut | Ending::HostRestarted => {
+                State::Stopped(Stopped { why, seal: () })
+            }
+            Ending::Exited { .. }
+            | Ending::Signalled { .. }
+            | Ending::Unseen
+            | Ending::Missing
+            | Ending::Unreadable { .. } => {
                 State::Failed(Failed { reason: why.to_string(), seal: () })
             }
         }
@@ -156,6 +171,22 @@ impl Failed {
     /// It is not wanted any more.
     pub fn delete(self) -> Deleting {
         Deleting { seal: () }
+    }
+}
+
+/// A sandbox that does not run and whose files are there: it can be started again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// It stopped.
+    Stopped(Stopped),
+    /// It broke.
+    Failed(Failed),
+}
+
+impl Ended {
+    /// It is wanted again.
+    pub fn start(&self) -> Starting {
+        Starting::new()
     }
 }
 
@@ -184,6 +215,15 @@ impl State {
         match self {
             Self::Stopped(stopped) => Some(stopped.why.to_string()),
             Self::Failed(failed) => Some(failed.reason.clone()),
+            _ => None,
+        }
+    }
+
+    /// What it is where it could be started again.
+    pub fn as_ended(&self) -> Option<Ended> {
+        match self {
+            Self::Stopped(stopped) => Some(Ended::Stopped(stopped.clone())),
+            Self::Failed(failed) => Some(Ended::Failed(failed.clone())),
             _ => None,
         }
     }
@@ -229,6 +269,15 @@ mod tests {
             (state.name(), state.reason().unwrap().as_str()),
             ("stopped", "its time was over")
         );
+    }
+
+    #[test]
+    fn what_ended_can_be_started_again_and_returns_to_what_it_was() {
+        let stopped = Starting::new().ready().ended(Ending::HostRestarted);
+        assert_eq!(stopped.name(), "stopped");
+        let ended = stopped.as_ended().unwrap();
+        assert_eq!(ended.start().returned(ended), stopped);
+        assert!(State::Running(Starting::new().ready()).as_ended().is_none());
     }
 
     #[test]

@@ -13,6 +13,7 @@ use http::{HeaderMap, StatusCode, header};
 use policy::Caller;
 use store::KeyHash;
 
+use crate::trace::RequestId;
 use crate::{Gateway, Peer};
 
 /// Where clients put their keys.
@@ -29,7 +30,9 @@ pub(crate) async fn find_caller(
 ) -> Response {
     let (mut parts, body) = request.into_parts();
     match gateway.caller(&parts).await {
-        Ok(caller) => {
+        Ok(mut caller) => {
+            let id = parts.extensions.get::<RequestId>();
+            caller.request = id.map(|RequestId(id)| id.clone());
             parts.extensions.insert(caller);
             next.run(Request::from_parts(parts, body)).await
         }

@@ -15,14 +15,19 @@ use crate::{Gateway, Peer};
 /// Where clients find the id of their request.
 const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
+/// The id of a request, for what is written down about it.
+#[derive(Debug, Clone)]
+pub(crate) struct RequestId(pub(crate) String);
+
 /// Follows a request through: its span, its figures, its id in the answer.
 pub(crate) async fn follow(
     State(gateway): State<Gateway>,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let header = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
     let trace = TraceId::from_header(header);
+    request.extensions_mut().insert(RequestId(trace.request_id()));
     let method = request.method().clone();
     let peer = match request.extensions().get() {
         Some(Peer::Local { .. }) => "local",

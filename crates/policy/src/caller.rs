@@ -9,6 +9,8 @@ pub struct Caller {
     pub who: Who,
     /// Whose sandboxes they make and see.
     pub owner: Owner,
+    /// The id of their request, where there is one, for what is written down about it.
+    pub request: Option<String>,
 }
 
 /// The kinds of callers.
@@ -33,17 +35,17 @@ pub enum Who {
 impl Caller {
     /// Soma itself.
     pub fn soma() -> Self {
-        Self { who: Who::Soma, owner: Owner::default() }
+        Self { who: Who::Soma, owner: Owner::default(), request: None }
     }
 
     /// Somebody on this machine.
     pub fn local() -> Self {
-        Self { who: Who::Local, owner: Owner::default() }
+        Self { who: Who::Local, owner: Owner::default(), request: None }
     }
 
     /// Somebody with a key of this name.
     pub fn key(name: impl Into<String>, owner: Owner) -> Self {
-        Self { who: Who::Key { name: name.into() }, owner }
+        Self { who: Who::Key { name: name.into() }, owner, request: None }
     }
 
     /// The name under which what they do is recorded.

@@ -22,6 +22,8 @@ pub enum Action<'a> {
     Manage(&'a Lease),
     /// Change what it may use.
     Limit(&'a Lease, &'a Limits),
+    /// See and put in order what is on this machine, whoever's it is.
+    Oversee,
     /// See which templates there are.
     SeeTemplates,
     /// Import a template, or remove one.
@@ -128,6 +130,7 @@ impl Rules {
                 may_touch(caller, lease, false)?;
                 self.may_use(limits)?;
             }
+            Action::Oversee => may_oversee(caller)?,
             Action::SeeTemplates | Action::ManageTemplates => may_use_templates(caller)?,
         }
         Ok(Permitted { subject })
@@ -181,6 +184,17 @@ impl Rules {
 }
 
 /// Templates are the machine's: whoever has a key shares them.
+fn may_oversee(caller: &Caller) -> Result<(), Denied> {
+    match &caller.who {
+        Who::Soma | Who::Local => Ok(()),
+        // The first owner is the machine's own.
+        Who::Key { .. } if caller.owner == domain::Owner::default() => Ok(()),
+        Who::Key { .. } | Who::Token { .. } => {
+            denied(Rule::Owner, "this is for whoever runs the machine: ask them")
+        }
+    }
+}
+
 fn may_use_templates(caller: &Caller) -> Result<(), Denied> {
     match caller.who {
         Who::Soma | Who::Local | Who::Key { .. } => Ok(()),
@@ -251,8 +265,8 @@ mod tests {
     fn a_token_uses_its_sandbox_and_nothing_else() {
         let rules = Rules::default();
         let own = lease("here");
-        let caller =
-            Caller { who: Who::Token { sandbox: own.id.clone() }, owner: Owner("here".to_owned()) };
+        let who = Who::Token { sandbox: own.id.clone() };
+        let caller = Caller { who, owner: Owner("here".to_owned()), request: None };
         assert_eq!(rule(rules.decide(&caller, Action::Use(&own), ())), None);
         assert_eq!(rule(rules.decide(&caller, Action::Manage(&own), ())), Some(Rule::Token));
         let mut other = lease("here");

@@ -122,7 +122,7 @@ impl NativeProvider {
     }
 
     /// Tells the guest what it cannot see from inside. The engine does not: it speaks with no guest.
-    async fn set_up(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
+    async fn introduce(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
         let limits = LimitsTold {
             memory_bytes: spec.limits.memory.0,
             cpu_millis: u64::from(spec.limits.cpus.0),
@@ -198,8 +198,38 @@ impl Provider for NativeProvider {
             Answer::Observed(observed) => observed,
             other => return Err(odd(&other)),
         };
-        self.set_up(id, spec).await?;
+        self.introduce(id, spec).await?;
         Ok(observed)
+    }
+
+    async fn start(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        let id = id.get();
+        let (timeout, reserves) = (spec.limits.timeout, self.reserves);
+        let verb = Verb::Start { id: id.clone(), timeout, reserves };
+        let observed = match self.ask(verb, Some(id)).await?.0 {
+            Answer::Observed(observed) => observed,
+            other => return Err(odd(&other)),
+        };
+        self.introduce(id, spec).await?;
+        Ok(observed)
+    }
+
+    async fn stop(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        let id = id.get();
+        self.ask(Verb::Stop { id: id.clone() }, Some(id)).await?;
+        Ok(())
+    }
+
+    async fn set_up(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<(), ProviderError> {
+        self.introduce(id.get(), spec).await
     }
 
     async fn connect(

@@ -13,9 +13,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use domain::{Bytes, Limits};
-use rustix::fs::{SeekFrom, copy_file_range, ioctl_ficlone, seek};
+use rustix::fs::{FlockOperation, SeekFrom, copy_file_range, flock, ioctl_ficlone, seek};
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
 use sys_linux::loop_device::LoopDevice;
 
@@ -23,6 +24,12 @@ use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
 use crate::ids::IdRange;
 use crate::missing;
+
+/// The name of a sandbox's disk in its folder.
+pub(crate) const NAME: &str = "disk.ext4";
+
+/// How long an earlier mount of a disk may take to vanish with the processes that had it.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The writable halves of the overlays that a sandbox's root is made of.
 pub(crate) const LAYERS: [&str; 2] = ["root", "usr"];
@@ -98,7 +105,29 @@ pub(crate) fn copy(blank: &Path, to: &Path) -> Result<File, Failure> {
         .open(to)
         .step("make the sandbox's disk")?;
     copy_sparse(&source, &target).step("copy the blank disk")?;
+    lock(&target).step("lock the sandbox's disk")?;
     Ok(target)
+}
+
+/// Opens the disk of a sandbox that ran before.
+///
+/// Two mounts of one disk would destroy it. So whoever mounts one locks it first; the lock goes
+/// with the device, which keeps the file open until the last of the sandbox's mounts is gone.
+pub(crate) fn open(path: &Path) -> Result<File, Failure> {
+    let step = "open the sandbox's disk";
+    let disk = OpenOptions::new().read(true).write(true).open(path).step(step)?;
+    let start = Instant::now();
+    while let Err(error) = lock(&disk) {
+        if start.elapsed() > PATIENCE {
+            return Err(error).step(step);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(disk)
+}
+
+fn lock(disk: &File) -> io::Result<()> {
+    Ok(flock(disk, FlockOperation::NonBlockingLockExclusive)?)
 }
 
 /// Mounts a disk without attaching it anywhere.

@@ -17,7 +17,8 @@
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
 //! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
-//! may use, `bodies` what a body is, `lifecycle` and `endings` the arrows above, `adopt` what is
+//! may use, `bodies` what a body is, `lifecycle`, `restart` and `endings` the
+//! arrows above, `adopt` what is
 //! found at the start.
 
 mod adopt;
@@ -30,6 +31,7 @@ mod imports;
 mod lifecycle;
 mod limit;
 mod reach;
+mod restart;
 mod templates;
 mod upkeep;
 

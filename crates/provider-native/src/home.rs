@@ -12,8 +12,8 @@
 //!   prepared/<slot>/         bodies that nobody owns yet, or for no longer than a connection,
 //!                            and images that are being unpacked
 //!   sandboxes/<id>/          sandboxes that are kept:
-//!                            manifest.json  record.json  disk.ext4  ended.json
-//!                            supervisor.sock
+//!                            manifest.json  record.json  disk.ext4  ended-<slot>.json
+//!                            supervisor.sock; each record has a copy beside it (`durable`)
 //! ```
 //!
 //! All but the first two is the engine's alone: ids on the disks inside are those that the sandbox
@@ -158,7 +158,15 @@ impl Home {
     /// Tells what is of this home from what is of another on the same host. The folder itself says
     /// it and not its path: homes of containers have the path that the host's own has, and all of
     /// them may see the same cgroups.
-    pub(crate) fn label(&self) -> io::Result<u64> {
+    ///
+    /// As long as something lives that an engine of the time made when it was the path, it is the
+    /// path: `has` says whether cgroups with this label are of this home.
+    pub(crate) fn label_now(&self, has: impl Fn(u64) -> bool) -> io::Result<u64> {
+        let earlier = fingerprint(self.root.as_os_str().as_encoded_bytes().iter().copied());
+        if has(earlier) { Ok(earlier) } else { self.label() }
+    }
+
+    fn label(&self) -> io::Result<u64> {
         let metadata = fs::metadata(&self.root)?;
         Ok(fingerprint([metadata.dev(), metadata.ino()].into_iter().flat_map(u64::to_le_bytes)))
     }

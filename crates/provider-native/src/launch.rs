@@ -51,8 +51,12 @@ pub(crate) const SUPERVISOR: &str = "supervisor.sock";
 pub(crate) struct Order {
     /// The home that it is for.
     pub(crate) home: Home,
-    /// Where the sandbox's own files go; it is there and empty.
+    /// Where the sandbox's own files go; it is there, and empty unless it is made again.
     pub(crate) folder: PathBuf,
+    /// Whether it ran before: then what it wrote is in the folder.
+    pub(crate) again: bool,
+    /// The file in which its supervisor writes why it ended.
+    pub(crate) ended: String,
     /// What it stands on.
     pub(crate) ground: Ground,
     /// The folder with the guest's program.

@@ -15,7 +15,12 @@ use crate::template::{Generation, Ground, Imported};
 use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
+
+const NAME: &str = "manifest.json";
+
+/// Where earlier versions had a sandbox's end written down.
+const ENDED: &str = "ended.json";
 
 /// The record of one sandbox: the truth about it, in its own folder.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -43,6 +48,13 @@ pub(crate) struct Manifest {
     pub(crate) unenforced: Vec<Limit>,
     pub(crate) first: Process,
     pub(crate) supervisor: Process,
+    /// The host's life in which those processes were started. Version 4 had none.
+    #[serde(default)]
+    boot: String,
+    /// The file in which its supervisor writes why it ended, another one for each start: so a start
+    /// that does not come to its end takes nothing away. Version 4 had one for all.
+    #[serde(default = "first_ended")]
+    pub(crate) ended: String,
     /// What whoever made it wrote down with it, until they write something else
     /// ([`crate::record`]). Here, because two files are twice the time until they are safe.
     /// Version 2 had it in a file of its own.
@@ -54,6 +66,7 @@ impl Manifest {
     /// The record of a sandbox that was just made.
     pub(crate) fn new(made: Made, [first, supervisor]: [Process; 2]) -> Self {
         let Made { id, slot, ids, ground, guest, limits, unenforced, record } = made;
+        let ended = ended_name(&slot);
         let (generation, template) = match ground {
             Ground::Host(generation) => (generation.name().to_owned(), None),
             Ground::Imported(imported) => (String::new(), Some(imported)),
@@ -73,8 +86,36 @@ impl Manifest {
             unenforced,
             first,
             supervisor,
+            boot: boot(),
+            ended,
             record,
         }
+    }
+
+    /// The same of a sandbox that was started again.
+    pub(crate) fn started(self, again: Again, [first, supervisor]: [Process; 2]) -> Self {
+        let Again { slot, ids, guest, limits } = again;
+        let (ended, base_id, ids) = (ended_name(&slot), ids.base, ids.count);
+        let (version, boot) = (VERSION, boot());
+        Self { version, slot, base_id, ids, guest, limits, first, supervisor, boot, ended, ..self }
+    }
+
+    /// Its first process and its supervisor, if they live.
+    pub(crate) fn processes(&self) -> Option<[Pid; 2]> {
+        let (first, supervisor) = self.first.find().zip(self.supervisor.find())?;
+        self.is_of_this_boot().then_some([first, supervisor])
+    }
+
+    /// Why it does not run.
+    pub(crate) fn ending(&self, folder: &Path) -> Ending {
+        match read_ending(folder, &self.ended) {
+            Ending::Unseen if !self.is_of_this_boot() => Ending::HostRestarted,
+            seen => seen,
+        }
+    }
+
+    fn is_of_this_boot(&self) -> bool {
+        self.boot.is_empty() || self.boot == boot()
     }
 
     /// The ids of the sandbox.
@@ -102,20 +143,30 @@ impl Manifest {
 
     /// Reads the manifest of a sandbox's folder.
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
-        let manifest: Self = serde_json::from_slice(&fs::read(folder.join("manifest.json"))?)?;
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        let text = durable::read(folder, NAME)?;
+        let manifest: Versioned = serde_json::from_slice(&text)?;
         if manifest.version > VERSION {
             return Err(io::Error::other(format!(
                 "its manifest has version {}, and this soma reads up to {VERSION}",
                 manifest.version
             )));
         }
-        Ok(manifest)
+        Ok(serde_json::from_slice(&text)?)
     }
 
     /// Writes it whole or not at all, and so that it survives the host's death.
     pub(crate) fn write(&self, folder: &Path) -> io::Result<()> {
-        durable::put(folder, "manifest.json", &serde_json::to_vec_pretty(self)?)?;
+        self.put(folder)?;
         durable::settle(folder)
+    }
+
+    /// The same into a folder that is settled by being moved to where it is found.
+    pub(crate) fn put(&self, folder: &Path) -> io::Result<()> {
+        durable::put(folder, NAME, &serde_json::to_vec_pretty(self)?)
     }
 }
 
@@ -132,13 +183,37 @@ pub(crate) struct Made {
     pub(crate) record: Record,
 }
 
+/// What is another when a sandbox is started again.
+#[derive(Debug)]
+pub(crate) struct Again {
+    pub(crate) slot: String,
+    pub(crate) ids: IdRange,
+    pub(crate) guest: String,
+    pub(crate) limits: Limits,
+}
+
 fn whole_range() -> u32 {
     65_536
 }
 
-/// Why the sandbox in this folder ended, as its supervisor wrote it down.
-pub(crate) fn read_ending(folder: &Path) -> Ending {
-    fs::read(folder.join("ended.json"))
+fn first_ended() -> String {
+    ENDED.to_owned()
+}
+
+/// The file in which the end of what has this slot is written down.
+pub(crate) fn ended_name(slot: &str) -> String {
+    format!("ended-{slot}.json")
+}
+
+/// What tells this life of the host from others.
+fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
+/// Why a sandbox ended, as its supervisor wrote it down in its folder under this name.
+pub(crate) fn read_ending(folder: &Path, name: &str) -> Ending {
+    fs::read(folder.join(name))
         .ok()
         .and_then(|text| serde_json::from_slice(&text).ok())
         .unwrap_or(Ending::Unseen)
@@ -207,12 +282,14 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let mut first = serde_json::to_value(manifest()).unwrap();
         first["version"] = 1.into();
-        for later in ["ids", "unenforced", "record", "template"] {
+        for later in ["ids", "unenforced", "record", "template", "boot", "ended"] {
             first.as_object_mut().unwrap().remove(later).unwrap();
         }
         fs::write(folder.path().join("manifest.json"), first.to_string()).unwrap();
         let read = Manifest::read(folder.path()).unwrap();
         assert_eq!((read.ids().count, &read.unenforced), (65_536, &vec![]));
+        assert_eq!(read.ended, "ended.json");
+        assert!(read.is_of_this_boot());
         assert_eq!(read.into_record().0, "");
     }
 
@@ -235,7 +312,19 @@ mod tests {
         later.version = VERSION + 1;
         later.write(folder.path()).unwrap();
         let error = Manifest::read(folder.path()).unwrap_err().to_string();
-        assert!(error.contains("version 5"), "{error}");
+        assert!(error.contains("version 6"), "{error}");
+    }
+
+    #[test]
+    fn what_ran_before_the_host_was_restarted_is_not_found_and_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut manifest = manifest();
+        assert!(manifest.processes().is_some());
+        manifest.boot = "another".into();
+        assert!(manifest.processes().is_none());
+        assert_eq!(manifest.ending(folder.path()), Ending::HostRestarted);
+        fs::write(folder.path().join(&manifest.ended), "\"timed_out\"").unwrap();
+        assert_eq!(manifest.ending(folder.path()), Ending::TimedOut);
     }
 
     #[test]
@@ -248,10 +337,11 @@ mod tests {
     #[test]
     fn a_sandbox_without_a_record_of_its_end_ended_unseen() {
         let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read_ending(folder.path()), Ending::Unseen);
-        fs::write(folder.path().join("ended.json"), "\"timed_out\"").unwrap();
-        assert_eq!(read_ending(folder.path()), Ending::TimedOut);
-        fs::write(folder.path().join("ended.json"), "\"timed").unwrap();
-        assert_eq!(read_ending(folder.path()), Ending::Unseen);
+        let read = || read_ending(folder.path(), ENDED);
+        assert_eq!(read(), Ending::Unseen);
+        fs::write(folder.path().join(ENDED), "\"timed_out\"").unwrap();
+        assert_eq!(read(), Ending::TimedOut);
+        fs::write(folder.path().join(ENDED), "\"timed").unwrap();
+        assert_eq!(read(), Ending::Unseen);
     }
 }

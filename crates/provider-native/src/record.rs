@@ -3,8 +3,7 @@
 //! As it was when the sandbox was made it is in the manifest, so that a create waits for the disk
 //! once; every later one is a file beside it, which counts instead.
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::Path;
 
 use provider::LARGEST_RECORD;
@@ -23,18 +22,17 @@ pub(crate) fn write(folder: &Path, Record(text): &Record) -> io::Result<()> {
 
 /// Reads it. A sandbox of the first Soma has none, which is an empty one.
 pub(crate) fn read(folder: &Path) -> io::Result<Record> {
-    let file = match File::open(folder.join(NAME)) {
+    let bytes = match durable::read(folder, NAME) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Manifest::read(folder).map(Manifest::into_record);
         }
         other => other?,
     };
-    let mut text = String::new();
-    file.take(LARGEST_RECORD as u64 + 1).read_to_string(&mut text)?;
-    if text.len() > LARGEST_RECORD {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large to be ours"));
+    let invalid = |reason: &str| io::Error::new(io::ErrorKind::InvalidData, reason.to_owned());
+    if bytes.len() > LARGEST_RECORD {
+        return Err(invalid("it is too large to be ours"));
     }
-    Ok(Record(text))
+    String::from_utf8(bytes).map(Record).map_err(|_| invalid("it is no text"))
 }
 
 #[cfg(test)]
@@ -57,7 +55,8 @@ mod tests {
         }
         let mode = fs::metadata(folder.path().join(NAME)).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1, "something else is left");
+        let left = fs::read_dir(folder.path()).unwrap().count();
+        assert_eq!(left, 2, "something else than it and its copy is left");
     }
 
     #[test]

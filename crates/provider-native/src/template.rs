@@ -37,6 +37,11 @@ pub(crate) enum Ground {
 }
 
 impl Ground {
+    /// The host's own system as it is now.
+    pub(crate) fn of_this_host() -> Self {
+        Self::Host(Generation::of_this_host())
+    }
+
     /// Whether it is the host's own system in another state than this.
     pub(crate) fn is_other_than(&self, generation: &Generation) -> bool {
         matches!(self, Self::Host(own) if own != generation)

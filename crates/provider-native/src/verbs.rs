@@ -28,6 +28,15 @@ pub(crate) struct Reply {
     pub(crate) answer: Result<Answer, Refusal>,
 }
 
+/// Raised with every change of what follows. An engine with another version is told to
+/// [leave](Verb::Leave), so that verb alone must stay what and where it is, and new ones come last.
+const VERBS: u32 = 2;
+
+/// Which engine this program has, or speaks with.
+pub(crate) fn version() -> String {
+    format!("{}/{VERBS}", env!("CARGO_PKG_VERSION"))
+}
+
 /// What is asked of the engine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum Verb {
@@ -72,6 +81,12 @@ pub(crate) enum Verb {
     ReadTemplate { name: TemplateName },
     /// Remove a template that no sandbox stands on.
     RemoveTemplate { name: TemplateName },
+    /// Start a sandbox again that ended, with so much time; done when it runs.
+    Start { id: SandboxId, timeout: Option<Duration>, reserves: Reserves },
+    /// End a sandbox and keep its files; done when it does not run.
+    Stop { id: SandboxId },
+    /// Tell which engine it is. One that does not know this question closes the connection.
+    Version,
 }
 
 /// What a sandbox is to be.
@@ -124,6 +139,8 @@ pub(crate) enum Answer {
     Staged(String),
     /// The templates, with some of the sandboxes that stand on each.
     Templates(Vec<(TemplateName, Vec<SandboxId>)>),
+    /// What [`version`] says.
+    Version(String),
 }
 
 /// Why the engine does not do it.

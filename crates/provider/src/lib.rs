@@ -32,6 +32,8 @@ pub const LARGEST_RECORD: usize = 64 << 10;
 /// - [`create`](Self::create) and [`destroy`](Self::destroy) are idempotent: callers repeat
 ///   them after a crash or a lost answer.
 /// - When `create` has answered, the guest answers too.
+/// - A sandbox that ended can be [started](Self::start) again with all its files; when that has
+///   answered, its guest answers too. A start that fails leaves it as it was.
 /// - When `destroy` has answered, nothing of the sandbox is left, and its id is free.
 /// - A provider keeps no memory that matters: another instance on the same backend finds the
 ///   same sandboxes ([`list`](Self::list)) and can use them.
@@ -52,6 +54,27 @@ pub trait Provider: Send + Sync {
         spec: &Permitted<SandboxSpec>,
         record: &str,
     ) -> Result<Observed, ProviderError>;
+
+    /// Starts a sandbox again that ended, and waits until its guest answers; what it may use and
+    /// stands on is what it was. One that runs is only [set up](Self::set_up) again.
+    async fn start(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError>;
+
+    /// Ends a sandbox that runs, and keeps its files. One that ended already is left so.
+    ///
+    /// When this has answered, nothing of it runs.
+    async fn stop(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;
+
+    /// Tells the guest of a sandbox that runs what it is to be. Making and starting one does it
+    /// too; this is for whoever finds one that somebody may not have finished.
+    async fn set_up(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<(), ProviderError>;
 
     /// Opens a fresh stream to the guest.
     async fn connect(

@@ -10,6 +10,8 @@ pub struct Observed {
     pub id: SandboxId,
     /// What it is doing.
     pub condition: Condition,
+    /// Whether it is kept until somebody destroys it; others go with whoever made them.
+    pub is_kept: bool,
     /// Those of its limits that nothing holds it to, as whoever asked for it allowed.
     pub unenforced: Vec<Limit>,
     /// The layers of isolation that its host could not give it.

@@ -1,8 +1,8 @@
-//! What the daemon remembers beside the sandboxes' own folders: an index of them, keys, events.
+//! What the daemon remembers beside the sandboxes' own folders: an index of them, and keys.
 //!
 //! The folder of a sandbox is the truth about it, and what is here about it is a copy to search
 //! in: [`Store::put_lease`] is called with what the folders say, and a store that was lost fills
-//! again at the next start. Keys and events have no other place.
+//! again at the next start. Keys have no other place. What happened is not here: `journal` has it.
 //!
 //! Start at [`Store`]. [`sqlite`] is the one that needs nothing, [`postgres`] the one in a server
 //! that is there anyway; callers know only the trait.
@@ -15,11 +15,11 @@ mod sql;
 pub mod sqlite;
 
 use async_trait::async_trait;
-use domain::{Event, Lease, SandboxId};
+use domain::{Lease, SandboxId};
 
 pub use error::StoreError;
 pub use key::{ApiKey, KeyHash};
-pub use query::{EventQuery, LeaseQuery, Order, Page, Sort};
+pub use query::{LeaseQuery, Order, Page, Sort};
 
 /// The daemon's memory.
 ///
@@ -30,9 +30,8 @@ pub use query::{EventQuery, LeaseQuery, Order, Page, Sort};
 /// - Calls may come from any number of tasks at once.
 #[async_trait]
 pub trait Store: Send + Sync {
-    /// Keeps a copy of a record, in place of an earlier one of the same sandbox, and with it what
-    /// happened to it, if anything: both or neither.
-    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError>;
+    /// Keeps a copy of a record, in place of an earlier one of the same sandbox.
+    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError>;
 
     /// Forgets a sandbox. One that is not there is a success.
     async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError>;
@@ -45,10 +44,4 @@ pub trait Store: Send + Sync {
 
     /// The key with this hash.
     async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError>;
-
-    /// Writes down what happened. Nothing that was written is changed.
-    async fn append_event(&self, event: &Event) -> Result<(), StoreError>;
-
-    /// What happened, the newest last.
-    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError>;
 }

@@ -45,8 +45,6 @@ const CALL: Duration = Duration::from_secs(30);
 const STATEMENTS: usize = 24;
 
 /// A store in one database of a PostgreSQL server.
-///
-/// Events are kept up to 100,000; beyond that the oldest are dropped.
 pub struct PostgresStore {
     name: String,
     pool: PgPool,
@@ -126,10 +124,6 @@ impl Database for PostgresStore {
 
     fn damaged(&self, reason: String) -> StoreError {
         StoreError::Damaged { name: self.name.clone(), reason }
-    }
-
-    fn most_events(&self) -> i64 {
-        sql::MOST_EVENTS
     }
 }
 

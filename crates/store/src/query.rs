@@ -1,6 +1,6 @@
 //! What can be asked for.
 
-use domain::{Labels, Owner, SandboxId, SandboxName, Timestamp};
+use domain::{Labels, Owner, SandboxName, Timestamp};
 
 /// Which sandboxes, and in which order.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -56,15 +56,4 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// How many match in all.
     pub total: u64,
-}
-
-/// Which events.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct EventQuery {
-    /// Those of this owner's sandboxes; of all when unset.
-    pub owner: Option<Owner>,
-    /// Those of this sandbox; of all when unset.
-    pub sandbox: Option<SandboxId>,
-    /// The newest so many; all when unset.
-    pub limit: Option<u64>,
 }

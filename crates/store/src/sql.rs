@@ -2,21 +2,19 @@
 //!
 //! A store is a [`Database`] here: it runs [`Statement`]s and says what a failure of its own kind
 //! is to the caller. Which statements, and what their rows mean, is the same for all of them:
-//! `leases.rs`, `keys.rs` and `events.rs`.
+//! `leases.rs` and `keys.rs`.
 
-mod events;
 mod keys;
 mod leases;
 pub(crate) mod migrations;
 mod statement;
 
 use async_trait::async_trait;
-use domain::{Event, Lease, SandboxId};
+use domain::{Lease, SandboxId};
 
-pub(crate) use events::MOST as MOST_EVENTS;
 pub(crate) use statement::{Kind, Row, Statement, Value, bind, cells};
 
-use crate::{ApiKey, EventQuery, KeyHash, LeaseQuery, Page, Store, StoreError};
+use crate::{ApiKey, KeyHash, LeaseQuery, Page, Store, StoreError};
 
 /// What runs statements.
 #[async_trait]
@@ -35,9 +33,6 @@ pub(crate) trait Database: Send + Sync {
 
     /// What is in the database makes no sense.
     fn damaged(&self, reason: String) -> StoreError;
-
-    /// How many events are kept.
-    fn most_events(&self) -> i64;
 }
 
 /// A failure of a step, whatever it was.
@@ -50,8 +45,8 @@ where
 
 #[async_trait]
 impl<D: Database> Store for D {
-    async fn put_lease(&self, lease: &Lease, event: Option<&Event>) -> Result<(), StoreError> {
-        leases::put(self, lease, event).await
+    async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        leases::put(self, lease).await
     }
 
     async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {
@@ -68,13 +63,5 @@ impl<D: Database> Store for D {
 
     async fn key(&self, hash: &KeyHash) -> Result<Option<ApiKey>, StoreError> {
         keys::find(self, hash).await
-    }
-
-    async fn append_event(&self, event: &Event) -> Result<(), StoreError> {
-        events::append(self, event).await
-    }
-
-    async fn events(&self, query: &EventQuery) -> Result<Vec<Event>, StoreError> {
-        events::find(self, query).await
     }
 }

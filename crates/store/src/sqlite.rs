@@ -7,8 +7,7 @@
 //! What survives what: in WAL mode with `synchronous = NORMAL`, everything that was answered
 //! survives the end of this process. When the host itself stops without warning, the last writes
 //! may be missing, though never half of one. For sandboxes that is no loss, because their folders
-//! say it again; the last events may be gone; keys are written with `synchronous = FULL`
-//! and stay.
+//! say it again; keys are written with `synchronous = FULL` and stay.
 //!
 //! Start at [`SqliteStore::open`]. The statements are those of every database (`sql.rs`); here are
 //! the tables themselves (`migrations/`), the pragmas and what looks at the file (`file.rs`,
@@ -51,14 +50,11 @@ const LOG: u32 = 4 << 20;
 const WRITING: &str = "BEGIN IMMEDIATE";
 
 /// A store in one SQLite file.
-///
-/// Events are kept up to 100,000; beyond that the oldest are dropped.
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
     writer: SqlitePool,
     readers: SqlitePool,
-    most_events: i64,
 }
 
 /// What was met while opening.
@@ -125,7 +121,7 @@ impl SqliteStore {
         let writer = writer.map_err(|error| failure::in_file(path, "connect", error))?;
         let reading = connection(path).read_only(true);
         let readers = pool().max_connections(READERS).connect_lazy_with(reading);
-        Ok(Self { path: path.to_owned(), writer, readers, most_events: sql::MOST_EVENTS })
+        Ok(Self { path: path.to_owned(), writer, readers })
     }
 }
 
@@ -178,10 +174,6 @@ impl Database for SqliteStore {
     fn damaged(&self, reason: String) -> StoreError {
         failure::damaged(&self.path, reason)
     }
-
-    fn most_events(&self) -> i64 {
-        self.most_events
-    }
 }
 
 async fn run(
@@ -192,35 +184,4 @@ async fn run(
         sql::bind(statement).execute(&mut *transaction).await?;
     }
     transaction.commit().await
-}
-
-#[cfg(test)]
-mod tests {
-    use domain::{Event, Happened, Owner, SandboxId, Timestamp};
-
-    use super::*;
-    use crate::{EventQuery, Store};
-
-    #[tokio::test]
-    async fn the_oldest_events_make_room() {
-        let folder = tempfile::tempdir().unwrap();
-        let (mut store, _) = SqliteStore::open(&folder.path().join("soma.db")).await.unwrap();
-        store.most_events = 10;
-        for at in 0..25 {
-            let event = Event {
-                at: Timestamp(at),
-                sandbox: SandboxId::from_random([0; 15]),
-                owner: Owner::default(),
-                actor: "local".to_owned(),
-                happened: Happened::TimeoutSet { until: None },
-            };
-            store.append_event(&event).await.unwrap();
-        }
-        let kept = store.events(&EventQuery::default()).await.unwrap();
-        assert_eq!(
-            kept.iter().map(|event| event.at.0).collect::<Vec<_>>(),
-            (15..25).collect::<Vec<_>>()
-        );
-        store.close().await;
-    }
 }

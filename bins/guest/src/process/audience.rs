@@ -142,6 +142,11 @@ impl Audience {
         }
     }
 
+    /// Whether anybody follows it now.
+    pub(super) fn is_followed(&self) -> bool {
+        self.lock().followers.iter().any(|follower| !follower.is_closed())
+    }
+
     /// Tells the size of the terminal from now on.
     pub(super) fn resize(&self, size: Size) {
         let mut inner = self.lock();

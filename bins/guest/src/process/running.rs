@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! started ──► the command ended ──► both pipes ended ──► over ──► forgotten
-//!    │                                     ▲              after 30 s
+//!    │                                     ▲              after a while
 //!    └── its time is over: all are killed ─┘
 //! ```
 //!
@@ -269,22 +269,26 @@ impl Watch {
         let mut impatient = process.impatient.subscribe();
         let lingers = held.is_some();
         drop(held);
-        tokio::select! {
-            () = &mut pumped => {}
-            () = set(&mut impatient) => {
-                hurry.send_replace(true);
-                pumped.await;
+        let mut is_timed = !expired;
+        loop {
+            tokio::select! {
+                () = &mut pumped => break,
+                () = set(&mut impatient) => {}
+                () = sleep(HANG_UP), if lingers => {}
+                () = &mut expiry, if is_timed => {
+                    is_timed = false;
+                    if !process.audience.is_followed() {
+                        // The command ended in its time, and whoever had asked for it has gone with
+                        // that answer: what it left running is nobody's to end.
+                        continue;
+                    }
+                    expired = true;
+                    let _ = process.kill();
+                }
             }
-            () = sleep(HANG_UP), if lingers => {
-                hurry.send_replace(true);
-                pumped.await;
-            }
-            () = &mut expiry, if !expired => {
-                expired = true;
-                let _ = process.kill();
-                hurry.send_replace(true);
-                pumped.await;
-            }
+            hurry.send_replace(true);
+            pumped.await;
+            break;
         }
         if expired {
             // Whoever hears of the deadline may count on the tree being gone.

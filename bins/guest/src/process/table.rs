@@ -8,8 +8,9 @@ use super::keepers::Keepers;
 use super::running::Process;
 use super::transcript::Budget;
 
-/// How long the end of a process can be asked for.
-const REMEMBERED: Duration = Duration::from_secs(30);
+/// How long the end of a process can be asked for: longer than a daemon is away while it is
+/// upgraded.
+const REMEMBERED: Duration = Duration::from_mins(15);
 
 /// As many ended processes as are remembered, so that many short ones take no more than this.
 const MOST_ENDED: usize = 1024;

@@ -10,15 +10,16 @@ use std::time::Duration;
 
 use control::Control;
 use gateway::{Addresses, Gateway, Listener};
+use journal::{Bounds, Journal};
 use provider_native::Home;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 use telemetry::Metrics;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::memory::Memory;
-use super::{ServeArguments, engines, key, welcome};
+use super::{ServeArguments, engines, key, private, welcome};
 use crate::config::{Listen, Settings};
 use crate::failure::{Failure, SOMA_FAILED};
 
@@ -69,11 +70,14 @@ async fn serve(
     let store = memory.store();
     let (key, key_file) =
         key::prepare(&folder, store.as_ref()).await.map_err(|error| Failure::own(&error))?;
-    let options =
-        control::Options { rules: settings.rules(), retention: settings.retention.value.0 };
-    let (control, found) = Control::open(Arc::new(provider), Arc::clone(&store), options)
-        .await
-        .map_err(|error| Failure::own(&error))?;
+    let options = control::Options {
+        rules: settings.rules(),
+        retention: settings.retention.value.0,
+        secret: private::secret(&folder).map_err(|error| Failure::own(&error))?,
+    };
+    let journal = journal(&folder)?;
+    let opened = Control::open(Arc::new(provider), Arc::clone(&store), journal.clone(), options);
+    let (control, found) = opened.await.map_err(|error| Failure::own(&error))?;
     if found.running + found.ended > 0 {
         info!(running = found.running, ended = found.ended, "sandboxes were found again");
     }
@@ -106,12 +110,30 @@ async fn serve(
     }
     info!("the daemon ends; sandboxes go on");
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+    // Whoever follows would be waited for.
+    journal.end_following();
     serving.end().await;
+    control.exit().await;
     control.close().await;
+    journal.close();
     memory.close().await;
     let _ = std::fs::remove_file(folder.join("soma.sock"));
     telemetry.shutdown();
     Ok(())
+}
+
+/// Opens what is written down about sandboxes, and says what is wrong with it.
+fn journal(folder: &Path) -> Result<Journal, Failure> {
+    let opened = Journal::open(&folder.join("events"), Bounds::default());
+    let (journal, met) = opened.map_err(|error| Failure::own(&error))?;
+    if met != journal::Opened::default() {
+        warn!(
+            cut = met.cut,
+            damaged = met.damaged,
+            "the last events are not whole: bytes were cut off, or lines are passed over"
+        );
+    }
+    Ok(journal)
 }
 
 /// Takes the daemon's folder for this process alone.

@@ -1,13 +1,13 @@
 //! The API key: made at the first start, kept in a file that only its owner reads.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use domain::{Owner, Timestamp, Token};
 use store::{ApiKey, KeyHash, Store, StoreError};
+
+use super::private;
 
 /// Why there is no key.
 #[derive(Debug, thiserror::Error)]
@@ -39,34 +39,26 @@ pub(super) async fn prepare(
         let key = check(&word, "SOMA_API_KEY")?;
         remember("environment", &key, store).await?;
     }
-    let failed = |source| KeyError::File { path: path.clone(), source };
-    let key = match std::fs::read_to_string(&path) {
-        Ok(text) => check(&text, &format!("`{}`", path.display()))?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => make(&path).map_err(failed)?,
-        Err(error) => return Err(failed(error)),
-    };
+    // The shape of a new one is what E2B's clients check for.
+    let make = || Ok(format!("e2b_{}", private::random::<20>()?));
+    let key = private::read_or_make(&path, is_good, make)
+        .map(Token::new)
+        .map_err(|source| KeyError::File { path: path.clone(), source })?;
     remember("first", &key, store).await?;
     Ok((key, path))
 }
 
-/// A new key. Its shape is what E2B's clients check for.
-fn make(path: &Path) -> io::Result<Token> {
-    let mut bytes = [0; 20];
-    let length = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-    if length != bytes.len() {
-        return Err(io::Error::other("there are no random numbers"));
-    }
-    let key = Token::new(format!("e2b_{}", Token::from_random(&bytes).reveal()));
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    writeln!(file, "{}", key.reveal())?;
-    file.sync_all()?;
-    Ok(key)
-}
-
 fn check(word: &str, place: &str) -> Result<Token, KeyError> {
     let word = word.trim();
-    let is_good = word.len() >= 16 && word.bytes().all(|byte| byte.is_ascii_graphic());
-    if is_good { Ok(Token::new(word)) } else { Err(KeyError::Weak { place: place.to_owned() }) }
+    if is_good(word) {
+        Ok(Token::new(word))
+    } else {
+        Err(KeyError::Weak { place: place.to_owned() })
+    }
+}
+
+fn is_good(word: &str) -> bool {
+    word.len() >= 16 && word.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Only its hash is kept.

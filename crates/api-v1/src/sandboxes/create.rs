@@ -76,6 +76,23 @@ pub struct Create {
     pub allow_unenforced: Option<bool>,
     /// How long it is kept.
     pub lifetime: Lived,
+    /// What becomes of it when the daemon is told to end.
+    pub on_exit: OnExit,
+}
+
+/// What becomes of a sandbox when the daemon is told to end.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum OnExit {
+    /// It runs on, and the next daemon finds it again.
+    #[default]
+    Keep,
+    /// It ends, and its files stay.
+    Stop,
+    /// It is paused. Pausing comes with a later release.
+    Pause,
+    /// It is deleted.
+    Destroy,
 }
 
 /// How long a sandbox is kept.
@@ -142,6 +159,12 @@ impl Create {
                 Lived::Connection => Lifetime::WithCaller,
             },
             on_timeout: OnTimeout::Stop,
+            on_exit: match self.on_exit {
+                OnExit::Keep => domain::OnExit::Keep,
+                OnExit::Stop | OnExit::Pause => domain::OnExit::Stop,
+                OnExit::Destroy => domain::OnExit::Destroy,
+            },
+            asked: None,
             secure: true,
             allow_unenforced: self.allow_unenforced.unwrap_or(usual.allow_unenforced),
             sudo: self.sudo.unwrap_or(usual.sudo),
@@ -177,6 +200,10 @@ impl Create {
             let error = "pausing comes with a later release: leave it out, and the sandbox stops \
                          at its timeout with its files kept";
             return Err(ApiError::wrong("auto_pause", error));
+        }
+        if self.on_exit == OnExit::Pause {
+            let error = "pausing comes with a later release: say `stop`, and its files are kept";
+            return Err(ApiError::wrong("on_exit", error));
         }
         if self.mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
             return Err(ApiError::wrong("mounts", "mounts come with a later release"));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use domain::{Event, Happened, Lease};
+use domain::Lease;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -142,33 +142,4 @@ impl From<&Lease> for Item {
             labels: lease.labels.clone(),
         }
     }
-}
-
-/// One thing that happened.
-pub(super) fn event(event: &Event) -> serde_json::Value {
-    let mut shown = serde_json::json!({
-        "at": event.at.to_string(),
-        "sandbox": event.sandbox,
-        "actor": event.actor,
-    });
-    match &event.happened {
-        Happened::StateChanged(state) => {
-            shown["what"] = "state_changed".into();
-            shown["state"] = state.name().into();
-            if let Some(reason) = state.reason() {
-                shown["reason"] = reason.into();
-            }
-        }
-        Happened::TimeoutSet { until } => {
-            shown["what"] = "timeout_set".into();
-            shown["until"] = until.map(|until| until.to_string()).into();
-        }
-        Happened::LimitsSet { limits } => {
-            shown["what"] = "limits_set".into();
-            shown["memory"] = mebibytes(limits.memory).into();
-            shown["vcpu"] = (f64::from(limits.cpus.0) / 1000.0).into();
-            shown["pids"] = limits.pids.into();
-        }
-    }
-    shown
 }

@@ -34,7 +34,7 @@ impl Task {
         self.shared.provider.limit(&permitted, &limits).await?;
         self.lease.spec.limits = limits.clone();
         self.keep().await?;
-        self.tell(caller, Happened::LimitsSet { limits }).await;
+        self.tell(caller, Happened::LimitsSet { limits });
         Ok(Arc::clone(&self.published.borrow()))
     }
 }

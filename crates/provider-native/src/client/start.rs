@@ -9,10 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use provider::ProviderError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::backend;
 use crate::home::Home;
 use crate::link;
+use crate::verbs::{Answer, Reply, Request, Verb, version};
 
 /// An engine's first start on a host builds its template, which takes a moment.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,7 +31,12 @@ pub(super) fn connect(home: &Home) -> io::Result<OwnedFd> {
 /// without the privileges that it takes to get one. Blocks while an engine starts.
 pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderError> {
     match connect(home) {
-        Ok(socket) => return Ok(socket),
+        Ok(socket) if agrees(&socket) => return Ok(socket),
+        Ok(_) => {
+            if let Some(socket) = agree_or_replace(home) {
+                return Ok(socket);
+            }
+        }
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(no_permission(home));
         }
@@ -38,7 +46,9 @@ pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderEr
     let begun = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
-        if let Ok(socket) = connect(home) {
+        if let Ok(socket) = connect(home)
+            && agrees(&socket)
+        {
             attend(child);
             return Ok(socket);
         }
@@ -49,7 +59,9 @@ pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderEr
             // Another engine has the home: one that was quicker and is about to answer, or one
             // that is dying and will not. Only trying again tells which.
             thread::sleep(pause);
-            if let Ok(socket) = connect(home) {
+            if let Ok(socket) = connect(home)
+                && agrees(&socket)
+            {
                 return Ok(socket);
             }
             child = start(home, program)?;
@@ -61,6 +73,58 @@ pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderEr
         thread::sleep(pause);
         pause = (pause * 2).min(Duration::from_millis(20));
     }
+}
+
+/// Whether the engine at the other end is of our own version. An earlier one does not know the
+/// question; what it would make of others nobody knows.
+fn agrees(socket: &OwnedFd) -> bool {
+    let question = Request { number: 0, verb: Verb::Version };
+    let asked = link::send(socket, &question, &[], SendFlags::empty());
+    if asked.is_err() || !has_answer(socket) {
+        return false;
+    }
+    let reply = link::receive::<Reply>(socket, RecvFlags::DONTWAIT);
+    let Ok(Some((Reply { answer: Ok(Answer::Version(theirs)), .. }, _))) = reply else {
+        return false;
+    };
+    theirs == version()
+}
+
+/// Finds out whether the engine is of another version or was about to die: one that dies takes no
+/// more connections. One of another version is ended; its sandboxes go on, and the next one finds
+/// them.
+fn agree_or_replace(home: &Home) -> Option<OwnedFd> {
+    for _ in 0..3 {
+        thread::sleep(Duration::from_millis(20));
+        let socket = connect(home).ok()?;
+        if agrees(&socket) {
+            return Some(socket);
+        }
+    }
+    // What cannot be ended is met again by whoever starts the next one.
+    let _ = end(home);
+    None
+}
+
+fn end(home: &Home) -> io::Result<()> {
+    let socket = connect(home)?;
+    let leave = Request { number: 0, verb: Verb::Leave };
+    link::send(&socket, &leave, &[], SendFlags::empty())?;
+    // Its answer, and then its end.
+    while has_answer(&socket) {
+        match link::receive::<Reply>(&socket, RecvFlags::DONTWAIT) {
+            Ok(None) => break,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => break,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn has_answer(socket: &OwnedFd) -> bool {
+    let mut waiting = [PollFd::new(socket, PollFlags::IN)];
+    let patience = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    poll(&mut waiting, Some(&patience)).is_ok_and(|ready| ready > 0)
 }
 
 /// Starts an engine that outlives this process.

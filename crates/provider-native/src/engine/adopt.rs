@@ -10,17 +10,17 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use domain::{Lifetime, Limits, TemplateName};
+use domain::{Ending, Limits, SandboxId, TemplateName};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
 use crate::cgroup::Group;
-use crate::disk;
+use crate::disk::{self, Storage};
 use crate::launch::SUPERVISOR;
 use crate::link;
-use crate::manifest::{Manifest, read_ending};
+use crate::manifest::Manifest;
 use crate::template::{Generation, Imported, remove_unused};
 
 /// How long killed processes may take to vanish.
@@ -31,11 +31,15 @@ impl Engine {
     pub(super) fn adopt(&mut self) {
         for folder in folders_in(&self.host.options.home.sandboxes()) {
             let folder = folder.as_path();
+            let name = folder.file_name().and_then(|name| name.to_str()?.parse().ok());
+            let Some(id) = name else {
+                log(&format!("`{}` is no sandbox's folder, and is left alone", folder.display()));
+                continue;
+            };
             match Manifest::read(folder) {
-                Ok(manifest) => self.take_over(folder, &manifest),
-                // Never bound: nobody was told that it exists.
-                Err(error) if error.kind() == io::ErrorKind::NotFound => remove(folder),
-                Err(error) => log(&format!("`{}` is left alone: {error}", folder.display())),
+                Ok(manifest) if manifest.id == id => self.take_over(folder, &manifest),
+                Ok(other) => self.set_aside(id, format!("its manifest is that of `{}`", other.id)),
+                Err(error) => self.set_aside(id, error.to_string()),
             }
         }
         let owned: Vec<&String> = self.bodies.values().map(|body| &body.slot).collect();
@@ -55,36 +59,41 @@ impl Engine {
         self.remove_unused_parts();
     }
 
+    /// A sandbox of which nothing is known but that it is there. Its files stay.
+    fn set_aside(&mut self, id: SandboxId, reason: String) {
+        log(&format!("sandbox `{id}` cannot be used: {reason}"));
+        let ending = Ending::Unreadable { reason: reason.clone() };
+        let sandbox = Sandbox {
+            damage: Some(reason),
+            ending: Some(ending),
+            ..Sandbox::kept(Limits::default(), None, Vec::new())
+        };
+        self.sandboxes.insert(id, sandbox);
+    }
+
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
         self.host.ranges.note(manifest.ids());
-        let found = manifest.first.find().zip(manifest.supervisor.find());
-        let body = found.and_then(|(first, supervisor)| {
+        let body = manifest.processes().and_then(|[first, supervisor]| {
             let group = Group::named(&self.host.hierarchies, &manifest.slot);
             reopen(folder, manifest, group, first, supervisor)
                 .inspect_err(|error| log(&format!("`{}`: {error}", folder.display())))
                 .ok()
         });
-        let mut sandbox = Sandbox {
-            limits: manifest.limits.clone(),
-            template: manifest.template.clone(),
-            unenforced: manifest.unenforced.clone(),
-            lifetime: Lifetime::Kept,
-            caller: None,
-            body: None,
-            ending: None,
-            doomed: false,
-            waiting: Vec::new(),
-            watching: Vec::new(),
-            record: String::new(),
-        };
+        let (limits, template) = (manifest.limits.clone(), manifest.template.clone());
+        let mut sandbox = Sandbox::kept(limits, template, manifest.unenforced.clone());
+        if self.host.storage(&manifest.limits) == Storage::Folder {
+            sandbox.reserved = Some(manifest.ids());
+        }
         if let Some(body) = body {
             let key = self.new_key();
             sandbox.body = Some(key);
             self.bodies.insert(key, body);
         } else {
             self.remove_group(&manifest.slot);
-            self.host.ranges.give_back(manifest.ids());
-            sandbox.ending = Some(read_ending(folder));
+            if sandbox.reserved.is_none() {
+                self.host.ranges.give_back(manifest.ids());
+            }
+            sandbox.ending = Some(manifest.ending(folder));
         }
         self.sandboxes.insert(manifest.id.clone(), sandbox);
     }
@@ -105,10 +114,10 @@ impl Engine {
     /// Generations of the template and versions of the guest that no sandbox stands on.
     fn remove_unused_parts(&self) {
         let home = &self.host.options.home;
-        let manifests: Vec<Manifest> = folders_in(&home.sandboxes())
-            .iter()
-            .filter_map(|folder| Manifest::read(folder).ok())
-            .collect();
+        let read: io::Result<Vec<Manifest>> =
+            folders_in(&home.sandboxes()).iter().map(|folder| Manifest::read(folder)).collect();
+        // One that cannot be read may stand on anything.
+        let Ok(manifests) = read else { return };
         let now = Generation::of_this_host();
         let of_host = manifests.iter().filter(|manifest| manifest.template.is_none());
         let named = of_host.map(|manifest| Generation::named(&manifest.generation));
@@ -157,6 +166,8 @@ fn reopen(
     Ok(Body {
         slot: manifest.slot.clone(),
         folder: folder.to_owned(),
+        again: true,
+        ended: manifest.ended.clone(),
         ids: manifest.ids(),
         ground: manifest.ground(),
         guest: manifest.guest.clone(),
@@ -170,7 +181,7 @@ fn reopen(
     })
 }
 
-fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {
+pub(super) fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {
     let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
     entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
 }

@@ -30,6 +30,10 @@ pub(super) struct Body {
     /// The name of its cgroups.
     pub(super) slot: String,
     pub(super) folder: PathBuf,
+    /// Whether the folder is that of a sandbox which ran before, and stays when this body ends.
+    pub(super) again: bool,
+    /// The file in there that says why it ended.
+    pub(super) ended: String,
     pub(super) ids: IdRange,
     pub(super) ground: Ground,
     pub(super) guest: String,
@@ -111,6 +115,12 @@ impl Body {
         let Some(supervisor) = &self.supervisor_descriptor else { return true };
         let mut look = [PollFd::new(supervisor, PollFlags::IN)];
         poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+    }
+
+    /// It does not become its owner's, whose id is returned. One that was launched for a sandbox
+    /// that ran before stays known as that one's, because it works in its folder.
+    pub(super) fn disown(&mut self) -> Option<SandboxId> {
+        if self.again { self.owner.clone() } else { self.owner.take() }
     }
 
     /// Starts its end. The supervisor notices and ends too, and then the body is swept.

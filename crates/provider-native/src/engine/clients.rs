@@ -15,7 +15,7 @@ use super::{Engine, Key, reach};
 use crate::failure::Step;
 use crate::link;
 use crate::missing;
-use crate::verbs::{Answer, Record, Refusal, Reply, Request, Verb, Wish};
+use crate::verbs::{Answer, Record, Refusal, Reply, Request, Verb, Wish, version};
 
 /// Who waits for an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,7 @@ impl Engine {
         self.clients.remove(&key);
         for sandbox in self.sandboxes.values_mut() {
             sandbox.watching.retain(|waiter| waiter.client != key);
+            sandbox.resting.retain(|waiter| waiter.client != key);
         }
         self.abandon_imports_of(key);
         let own: Vec<SandboxId> = self
@@ -91,6 +92,8 @@ impl Engine {
         match verb {
             Verb::Create { id, wish } => self.create(waiter, &id, wish),
             Verb::Destroy { id } => self.destroy(waiter, &id),
+            Verb::Start { id, timeout, reserves } => self.start(waiter, &id, timeout, &reserves),
+            Verb::Stop { id } => self.stop(waiter, &id),
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {
                 let answer = self.observe(&id).map(Answer::Observed).ok_or(Refusal::NotFound);
@@ -109,6 +112,7 @@ impl Engine {
                 let count = u32::try_from(count).unwrap_or(u32::MAX);
                 self.answer(waiter, Ok(Answer::Prepared(count)));
             }
+            Verb::Version => self.answer(waiter, Ok(Answer::Version(version()))),
             Verb::Leave => {
                 self.begin_to_leave();
                 self.answer(waiter, Ok(Answer::Done));
@@ -160,7 +164,7 @@ impl Engine {
 
     fn create(&mut self, waiter: Waiter, id: &SandboxId, wish: Wish) {
         if let Some(sandbox) = self.sandboxes.get_mut(id) {
-            if let Some(ending) = &sandbox.ending {
+            if let Some(ending) = sandbox.known_ending() {
                 let refusal = Refusal::NotRunning(ending.clone());
                 return self.answer(waiter, Err(refusal));
             }
@@ -205,9 +209,13 @@ impl Engine {
             caller: (lifetime == Lifetime::WithCaller).then_some(waiter.client),
             body: None,
             ending: None,
+            before: None,
+            reserved: None,
+            damage: None,
             doomed: false,
             waiting: vec![waiter],
             watching: Vec::new(),
+            resting: Vec::new(),
             record,
         })
     }
@@ -231,7 +239,7 @@ impl Engine {
 
     fn reach(&self, id: &SandboxId) -> Result<OwnedFd, Refusal> {
         let sandbox = self.sandboxes.get(id).ok_or(Refusal::NotFound)?;
-        if let Some(ending) = &sandbox.ending {
+        if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
         }
         let body = sandbox.body.and_then(|key| self.bodies.get(&key));
@@ -255,7 +263,7 @@ impl Engine {
 
     pub(super) fn observe(&self, id: &SandboxId) -> Option<Observed> {
         let sandbox = self.sandboxes.get(id)?;
-        let condition = match (&sandbox.ending, self.is_running(id)) {
+        let condition = match (sandbox.known_ending(), self.is_running(id)) {
             (Some(ending), _) => Condition::Ended(ending.clone()),
             (None, true) => Condition::Running,
             // On its way: who asked for it has no answer yet, so for others it is not there.
@@ -263,7 +271,8 @@ impl Engine {
         };
         let unenforced = sandbox.unenforced.clone();
         let missing_layers = self.host.missing_layers();
-        Some(Observed { id: id.clone(), condition, unenforced, missing_layers })
+        let is_kept = sandbox.lifetime == Lifetime::Kept;
+        Some(Observed { id: id.clone(), condition, is_kept, unenforced, missing_layers })
     }
 
     /// Answers everybody who waits for this sandbox.

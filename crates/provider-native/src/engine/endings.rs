@@ -3,6 +3,8 @@
 //! An end begins with a kill and is over when nothing lives: then the supervisor is reaped, the
 //! cgroups are gone, and a process of its own removes the files, or they are kept.
 
+use std::fs;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use rustix::process::{WaitId, WaitIdOptions, waitid};
 use super::bodies::{Body, Stage, remove_folder};
 use super::lifecycle::Sandbox;
 use super::{Engine, Key, log};
+use crate::durable;
 use crate::failure::{Failure, Kind};
 use crate::manifest::read_ending;
 use crate::verbs::{Answer, Refusal};
@@ -53,13 +56,12 @@ impl Engine {
         }
         // Whoever still waits for it to come to be hears that it was destroyed.
         let waiting = std::mem::take(&mut sandbox.waiting);
-        let watching = std::mem::take(&mut sandbox.watching);
+        let mut watching = std::mem::take(&mut sandbox.watching);
+        watching.append(&mut sandbox.resting);
         sandbox.doomed = true;
         match sandbox.body {
             Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
-            None if sandbox.lifetime == Lifetime::Kept => {
-                self.remove(self.host.options.home.sandbox(id), Some(id.clone()));
-            }
+            None if sandbox.lifetime == Lifetime::Kept => self.remove_sandbox(id),
             // Whatever it had is being removed already.
             None => self.forget(id, &Ok(Answer::Done)),
         }
@@ -82,11 +84,14 @@ impl Engine {
         }
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.reap();
-        let ending = read_ending(&body.folder);
+        let ending = read_ending(&body.folder, &body.ended);
         let Some(id) = body.owner.clone() else { return };
-        let unmade = |sandbox: &Sandbox| !sandbox.doomed && !sandbox.waiting.is_empty();
+        let unmade = |sandbox: &Sandbox| {
+            let made = sandbox.before.is_none() && sandbox.waiting.is_empty();
+            !sandbox.doomed && !made && sandbox.ending.is_none()
+        };
         if !self.leaving && self.sandboxes.get(&id).is_some_and(unmade) {
-            body.owner = None;
+            body.disown();
             let cause = "its launcher did not come to an end";
             self.give_up(&id, &Failure::new("launch a sandbox", cause, Kind::Broken));
         } else {
@@ -95,8 +100,9 @@ impl Engine {
     }
 
     /// A sandbox ended by itself. Its files stay, and it is one that ended from now on.
-    fn note_end(&mut self, id: &SandboxId, ending: &Ending) {
-        let Some(sandbox) = self.sandboxes.get_mut(id).filter(|sandbox| !sandbox.doomed) else {
+    pub(super) fn note_end(&mut self, id: &SandboxId, ending: &Ending) {
+        let is_told = |sandbox: &&mut Sandbox| !sandbox.doomed && sandbox.ending.is_none();
+        let Some(sandbox) = self.sandboxes.get_mut(id).filter(is_told) else {
             return;
         };
         sandbox.ending = Some(ending.clone());
@@ -108,16 +114,21 @@ impl Engine {
     /// Nothing of a body lives any more: keep the sandbox's files or remove them.
     pub(super) fn sweep(&mut self, key: Key) {
         let Some(body) = self.bodies.remove(&key) else { return };
-        self.host.ranges.give_back(body.ids);
+        let sandbox = body.owner.as_ref().and_then(|id| self.sandboxes.get_mut(id));
+        let reserved = sandbox.as_ref().and_then(|sandbox| sandbox.reserved);
+        if reserved.is_none() {
+            self.host.ranges.give_back(body.ids);
+        }
         let Some(id) = body.owner else {
             return self.remove(body.folder, None);
         };
-        let Some(sandbox) = self.sandboxes.get_mut(&id) else { return };
+        let Some(sandbox) = sandbox else { return };
         sandbox.body = None;
         let doomed = sandbox.doomed;
+        let resting = std::mem::take(&mut sandbox.resting);
         match (sandbox.lifetime, doomed) {
-            (Lifetime::Kept, true) => self.remove(body.folder, Some(id)),
-            (Lifetime::Kept, false) => {}
+            (Lifetime::Kept, true) => self.remove_sandbox(&id),
+            (Lifetime::Kept, false) => self.start_when_swept(&id),
             // No engine would ever take its folder for a sandbox: nobody need wait for that.
             (Lifetime::WithCaller, _) => {
                 if doomed {
@@ -125,6 +136,22 @@ impl Engine {
                 }
                 self.remove(body.folder, None);
             }
+        }
+        for waiter in resting {
+            self.answer(waiter, Ok(Answer::Done));
+        }
+    }
+
+    /// Removes the files of a sandbox that does not run. With one step they are not to be found as
+    /// a sandbox any more, so that none is ever found in half.
+    fn remove_sandbox(&mut self, id: &SandboxId) {
+        let home = &self.host.options.home;
+        let aside = home.prepared().join(format!("{id}.removed"));
+        match fs::rename(home.sandbox(id), &aside) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                self.keep_remains(home.sandbox(id), Some(id.clone()), &error.to_string());
+            }
+            _ => self.remove(aside, Some(id.clone())),
         }
     }
 
@@ -147,9 +174,15 @@ impl Engine {
         if status.and_then(|status| status.exit_status()) != Some(0) {
             return self.keep_remains(folder, id, "the host's file system refuses it");
         }
-        if let Some(id) = id {
-            self.forget(&id, &Ok(Answer::Done));
+        let Some(id) = id else { return };
+        // Whoever is told that it is gone does not meet it again after the host's death.
+        if let Err(error) = durable::settle(&self.host.options.home.sandboxes()) {
+            log(&format!("that `{id}` is gone may not be on the disk yet: {error}"));
         }
+        if let Some(ids) = self.sandboxes.get_mut(&id).and_then(|sandbox| sandbox.reserved.take()) {
+            self.host.ranges.give_back(ids);
+        }
+        self.forget(&id, &Ok(Answer::Done));
     }
 
     /// What could not be removed: a sandbox's files stay a sandbox, which can be destroyed once
@@ -163,9 +196,15 @@ impl Engine {
             self.remove_remains_after = Instant::now() + REMOVE_AGAIN;
             return;
         };
+        // What could not be removed is a sandbox again, and can be destroyed once more.
+        let place = self.host.options.home.sandbox(&id);
+        if folder != place && fs::rename(&folder, &place).is_err() {
+            log(&format!("`{}` stays where it is", folder.display()));
+        }
         if let Some(sandbox) = self.sandboxes.get_mut(&id) {
             sandbox.doomed = false;
-            sandbox.ending = Some(read_ending(&folder));
+            sandbox.before = None;
+            sandbox.ending.get_or_insert(Ending::Stopped);
         }
         self.answer_waiting(&id, &Err(Refusal::Failed(failure)));
     }

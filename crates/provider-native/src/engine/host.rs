@@ -13,6 +13,7 @@ use sys_linux::descriptors::close_all_but;
 use sys_linux::process::{reset_signals, termination_descriptor};
 
 use super::Options;
+use super::adopt::folders_in;
 use crate::cgroup::Hierarchies;
 use crate::disk::{Size, Storage};
 use crate::failure::{Failure, Step};
@@ -21,6 +22,7 @@ use crate::home::{Home, make_folder, open_own};
 use crate::ids::Ranges;
 use crate::landlock;
 use crate::link;
+use crate::manifest::Manifest;
 use crate::rights::Rights;
 use crate::seccomp::Filters;
 
@@ -60,8 +62,9 @@ impl Host {
             other => other.step("take the home")?,
         }
         let rights = Rights::obtain(home)?;
-        let label = home.label().step("take the home")?;
-        let mut hierarchies = Hierarchies::find(rights, &format!("{label:016x}"));
+        let find = |label: u64| Hierarchies::find(rights, &format!("{label:016x}"));
+        let label = home.label_now(|label| is_ours(home, &find(label))).step("take the home")?;
+        let mut hierarchies = find(label);
         let filters = Filters::compile()?;
         let guest = install(&home.guests(), options.guest)?;
         let open = |name: &str| File::open(format!("/proc/self/ns/{name}")).step("open namespaces");
@@ -134,6 +137,17 @@ impl Host {
         // Sandboxes that are kept still have theirs.
         let _ = self.hierarchies.remove_homes();
     }
+}
+
+/// Whether sandboxes of this home have these cgroups.
+fn is_ours(home: &Home, hierarchies: &Hierarchies) -> bool {
+    let names = hierarchies.names();
+    let manifests = folders_in(&home.sandboxes());
+    !names.is_empty()
+        && manifests
+            .iter()
+            .filter_map(|folder| Manifest::read(folder).ok())
+            .any(|manifest| names.contains(&manifest.slot))
 }
 
 /// What a process inherits is the first caller's, and would be every later sandbox's too.

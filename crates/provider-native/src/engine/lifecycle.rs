@@ -1,6 +1,8 @@
-//! How bodies come to be and become somebody's: prepared, launched, bound.
+//! How bodies come to be and become somebody's: prepared, launched, bound. `restart` has what is
+//! different for a sandbox that ran before.
 
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
@@ -9,13 +11,16 @@ use rustix::process::Pid;
 
 use super::bodies::{Body, Reach, Stage};
 use super::clients::Waiter;
-use super::{Engine, Key, limit, log, reach};
+use super::{Engine, Key, limit, log, reach, restart};
 use crate::cgroup::Group;
+use crate::disk::Storage;
+use crate::durable;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
+use crate::ids::IdRange;
 use crate::launch::{self, Order, Report};
 use crate::link;
-use crate::manifest::{Made, Manifest, Process};
+use crate::manifest::{Made, Manifest, Process, ended_name};
 use crate::random::random_id;
 use crate::template::{Generation, Ground, Imported};
 use crate::verbs::{Answer, Record, Refusal};
@@ -33,14 +38,51 @@ pub(super) struct Sandbox {
     pub(super) body: Option<Key>,
     /// Set when it ran and does not any more.
     pub(super) ending: Option<Ending>,
+    /// How it ended before it was asked to start again, as long as it does not run.
+    pub(super) before: Option<Ending>,
+    /// The ids that what it wrote has on the host's own file system: its own also while it does
+    /// not run.
+    pub(super) reserved: Option<IdRange>,
+    /// Why what is written down about it cannot be read.
+    pub(super) damage: Option<String>,
     /// It is being destroyed.
     pub(super) doomed: bool,
     /// Who waits for it to be made or to be gone.
     pub(super) waiting: Vec<Waiter>,
     /// Who waits for it to end.
     pub(super) watching: Vec<Waiter>,
+    /// Who waits until nothing of it runs.
+    pub(super) resting: Vec<Waiter>,
     /// What is written down with it, unless that lies in its folder.
     pub(super) record: String,
+}
+
+impl Sandbox {
+    /// One that was found in its folder.
+    pub(super) fn kept(limits: Limits, template: Option<Imported>, unenforced: Vec<Limit>) -> Self {
+        Self {
+            limits,
+            template,
+            unenforced,
+            lifetime: Lifetime::Kept,
+            caller: None,
+            body: None,
+            ending: None,
+            before: None,
+            reserved: None,
+            damage: None,
+            doomed: false,
+            waiting: Vec::new(),
+            watching: Vec::new(),
+            resting: Vec::new(),
+            record: String::new(),
+        }
+    }
+
+    /// How it ended, if it does not run; also while it is on its way to run again.
+    pub(super) fn known_ending(&self) -> Option<&Ending> {
+        self.ending.as_ref().or(self.before.as_ref())
+    }
 }
 
 /// After a command was started, preparing the next body waits: it would take its processor.
@@ -48,6 +90,16 @@ const PREPARE_LATER: Duration = Duration::from_millis(20);
 
 /// After a body could not be prepared, the next attempt waits: the host may have to be mended.
 const PREPARE_MUCH_LATER: Duration = Duration::from_secs(10);
+
+/// What a launcher is to work on.
+pub(super) struct Plan {
+    pub(super) slot: String,
+    pub(super) folder: PathBuf,
+    pub(super) ids: IdRange,
+    pub(super) ground: Ground,
+    pub(super) limits: Limits,
+    pub(super) owner: Option<SandboxId>,
+}
 
 impl Engine {
     /// What is done once in every turn, whatever happened.
@@ -86,7 +138,7 @@ impl Engine {
     }
 
     fn prepare(&mut self) {
-        if let Err(failure) = self.launch(Limits::default(), None, None) {
+        if let Err(failure) = self.launch(Limits::default(), None, Ground::of_this_host()) {
             log(&format!("nothing is prepared ahead: {failure}"));
             self.prepare_after = Instant::now() + PREPARE_MUCH_LATER;
         }
@@ -129,8 +181,15 @@ impl Engine {
         {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(sandbox) = self.sandboxes.get(&id) else { continue };
-            let (limits, template) = (sandbox.limits.clone(), sandbox.template.clone());
-            if let Err(failure) = self.launch(limits, template, Some(id.clone())) {
+            let limits = sandbox.limits.clone();
+            let launched = if sandbox.before.is_some() {
+                self.launch_again(&id)
+            } else {
+                let imported = sandbox.template.clone().map(Ground::Imported);
+                let ground = imported.unwrap_or_else(Ground::of_this_host);
+                self.launch(limits, Some(id.clone()), ground)
+            };
+            if let Err(failure) = launched {
                 self.give_up(&id, &failure);
             }
         }
@@ -140,44 +199,53 @@ impl Engine {
     fn launch(
         &mut self,
         limits: Limits,
-        template: Option<Imported>,
         owner: Option<SandboxId>,
+        ground: Ground,
     ) -> Result<(), Failure> {
-        let home = &self.host.options.home;
-        let ground =
-            template.map_or_else(|| Ground::Host(Generation::of_this_host()), Ground::Imported);
         let slot = random_id().step("choose a name")?.to_string();
-        let folder = home.prepared().join(&slot);
-        let home = home.clone();
+        let folder = self.host.options.home.prepared().join(&slot);
         make_folder(&folder).step("make the sandbox's folder")?;
-        let group = Group::named(&self.host.hierarchies, &slot);
-        let ids = self.host.ranges.take().ok_or_else(|| {
+        let ids = self.take_ids();
+        let plan = ids.and_then(|ids| {
+            let plan = Plan { slot, folder: folder.clone(), ids, ground, limits, owner };
+            let launched = self.launch_in(plan, false);
+            launched.inspect_err(|_| self.host.ranges.give_back(ids))
+        });
+        plan.inspect_err(|_| {
+            let _ = fs::remove_dir_all(&folder);
+        })
+    }
+
+    pub(super) fn take_ids(&mut self) -> Result<IdRange, Failure> {
+        self.host.ranges.take().ok_or_else(|| {
             let cause = "every range of ids is in use; destroy sandboxes that are not needed";
             Failure::new("find ids for the sandbox", cause, Kind::NoCapacity)
-        });
+        })
+    }
+
+    /// Starts a launcher that works in a folder which is there.
+    pub(super) fn launch_in(&mut self, plan: Plan, again: bool) -> Result<(), Failure> {
+        let Plan { slot, folder, ids, ground, limits, owner } = plan;
+        let group = Group::named(&self.host.hierarchies, &slot);
+        let ended = ended_name(&slot);
         let guest = self.host.guest.clone();
         let guest_name = guest.file_name().unwrap_or_default().to_string_lossy().into_owned();
-        let launching = ids.and_then(|ids| {
-            let order = Order {
-                home,
-                folder: folder.clone(),
-                ground: ground.clone(),
-                guest,
-                storage: self.host.storage(&limits),
-                open_files: limits.open_files.map(u64::from),
-                ids,
-                group: group.clone(),
-                processes: self.host.counts_processes_by_id().then_some(limits.pids),
-            };
-            group
-                .make()
-                .and_then(|()| launch::start(&order, &self.host.filters))
-                .map(|launching| (ids, launching))
-                .inspect_err(|_| self.host.ranges.give_back(ids))
-        });
-        let (ids, launching) = launching.inspect_err(|_| {
+        let order = Order {
+            home: self.host.options.home.clone(),
+            folder: folder.clone(),
+            again,
+            ended: ended.clone(),
+            ground: ground.clone(),
+            guest,
+            storage: self.host.storage(&limits),
+            open_files: limits.open_files.map(u64::from),
+            ids,
+            group: group.clone(),
+            processes: self.host.counts_processes_by_id().then_some(limits.pids),
+        };
+        let launching = group.make().and_then(|()| launch::start(&order, &self.host.filters));
+        let launching = launching.inspect_err(|_| {
             let _ = group.remove();
-            let _ = fs::remove_dir_all(&folder);
         })?;
         let key = self.new_key();
         if let Some(sandbox) = owner.as_ref().and_then(|id| self.sandboxes.get_mut(id)) {
@@ -186,6 +254,8 @@ impl Engine {
         let body = Body {
             slot,
             folder,
+            again,
+            ended,
             ids,
             ground,
             guest: guest_name,
@@ -253,7 +323,7 @@ impl Engine {
     fn fall_down(&mut self, key: Key, failure: &Failure) {
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.kill();
-        if let Some(id) = body.owner.take() {
+        if let Some(id) = body.disown() {
             self.give_up(&id, failure);
         } else {
             log(&format!("nothing is prepared ahead: {failure}"));
@@ -271,7 +341,7 @@ impl Engine {
             }
             Err(failure) => {
                 self.bodies.get_mut(&key).into_iter().for_each(|body| {
-                    body.owner = None;
+                    body.disown();
                     body.kill();
                 });
                 self.give_up(id, &failure);
@@ -294,38 +364,64 @@ impl Engine {
         reach::name_host(&reach.names, &self.host.names, id.as_str()).step("name the host")?;
         body.owner = Some(id.clone());
         sandbox.body = Some(key);
-        if sandbox.lifetime == Lifetime::Kept {
-            let processes = Process::identify(reach.first)
-                .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
-                .step("identify the sandbox's processes")?;
-            let folder = self.host.options.home.sandbox(id);
-            fs::rename(&body.folder, &folder).step("make the sandbox's folder")?;
-            body.folder = folder;
-            let made = Made {
-                id: id.clone(),
-                slot: body.slot.clone(),
-                ids: body.ids,
-                ground: body.ground.clone(),
-                guest: body.guest.clone(),
-                limits: sandbox.limits.clone(),
-                unenforced: sandbox.unenforced.clone(),
-                record: Record(std::mem::take(&mut sandbox.record)),
-            };
-            let manifest = Manifest::new(made, processes);
-            manifest.write(&body.folder).step("write the sandbox's manifest")?;
-        }
         if let Some(timeout) = sandbox.limits.timeout {
             body.order_time(Some(timeout))?;
         }
-        if sandbox.lifetime == Lifetime::Kept {
-            body.order(b"K")?;
+        if sandbox.lifetime == Lifetime::WithCaller {
+            return Ok(());
+        }
+        // Its supervisor lets it go on without us before it is found in its place: what is there
+        // lives. One that we do not come to put there is removed by the label of its cgroups.
+        body.order(b"K")?;
+        let processes = Process::identify(reach.first)
+            .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
+            .step("identify the sandbox's processes")?;
+        if body.again {
+            restart::write_manifest(body, sandbox, processes)?;
+        } else {
+            write_manifest(id, body, sandbox, processes, self.host.options.home.sandbox(id))?;
+        }
+        sandbox.before = None;
+        if self.host.storage(&sandbox.limits) == Storage::Folder {
+            sandbox.reserved = Some(body.ids);
         }
         Ok(())
     }
 
-    /// Tells those who wait that there will be no sandbox.
+    /// Tells those who wait that there will be no sandbox, or that it is what it was.
     pub(super) fn give_up(&mut self, id: &SandboxId, failure: &Failure) {
         self.answer_waiting(id, &Err(Refusal::Failed(failure.clone())));
-        self.sandboxes.remove(id);
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        match sandbox.before.take() {
+            Some(ending) => self.note_end(id, &ending),
+            None => drop(self.sandboxes.remove(id)),
+        }
     }
+}
+
+/// Writes down what a sandbox was made as, and puts its folder to where sandboxes are found: what
+/// is there has a manifest, so nothing without one is ours to remove.
+fn write_manifest(
+    id: &SandboxId,
+    body: &mut Body,
+    sandbox: &mut Sandbox,
+    processes: [Process; 2],
+    folder: PathBuf,
+) -> Result<(), Failure> {
+    let made = Made {
+        id: id.clone(),
+        slot: body.slot.clone(),
+        ids: body.ids,
+        ground: body.ground.clone(),
+        guest: body.guest.clone(),
+        limits: sandbox.limits.clone(),
+        unenforced: sandbox.unenforced.clone(),
+        record: Record(std::mem::take(&mut sandbox.record)),
+    };
+    let manifest = Manifest::new(made, processes);
+    manifest.put(&body.folder).step("write the sandbox's manifest")?;
+    let step = "make the sandbox's folder";
+    fs::rename(&body.folder, &folder).step(step)?;
+    body.folder = folder;
+    body.folder.parent().map_or(Ok(()), durable::settle).step(step)
 }

@@ -23,7 +23,7 @@ impl Engine {
     /// Lets a sandbox use this from now on; all of it, or nothing changes.
     pub(super) fn limit(&mut self, id: &SandboxId, wanted: &Limits) -> Result<(), Refusal> {
         let sandbox = self.find(id)?;
-        if let Some(ending) = &sandbox.ending {
+        if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
         }
         let (before, unenforced) = (sandbox.limits.clone(), sandbox.unenforced.clone());

@@ -43,7 +43,7 @@ impl Engine {
     /// still says what it was made with: no engine that starts later tells it again.
     pub(super) fn renew(&self, id: &SandboxId, timeout: Option<Duration>) -> Result<(), Refusal> {
         let sandbox = self.find(id)?;
-        if let Some(ending) = &sandbox.ending {
+        if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
         }
         // What is over at once is over in a moment.
@@ -53,7 +53,9 @@ impl Engine {
         let body = sandbox.body.and_then(|key| self.bodies.get(&key)).ok_or(Refusal::NotFound)?;
         match body.order_time(timeout) {
             // It ended in this moment, and nobody took note yet.
-            Err(_) if body.has_ended() => Err(Refusal::NotRunning(read_ending(&body.folder))),
+            Err(_) if body.has_ended() => {
+                Err(Refusal::NotRunning(read_ending(&body.folder, &body.ended)))
+            }
             ordered => Ok(ordered?),
         }
     }
@@ -87,7 +89,7 @@ impl Engine {
     pub(super) fn find(&self, id: &SandboxId) -> Result<&Sandbox, Refusal> {
         let sandbox = self.sandboxes.get(id).filter(|sandbox| !sandbox.doomed);
         sandbox
-            .filter(|sandbox| sandbox.ending.is_some() || self.is_running(id))
+            .filter(|sandbox| sandbox.known_ending().is_some() || self.is_running(id))
             .ok_or(Refusal::NotFound)
     }
 }

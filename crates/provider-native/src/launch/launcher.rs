@@ -66,6 +66,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     watch.lap("enter the cgroup");
 
     // By which an engine that is started later finds the supervisor.
+    let _ = fs::remove_file(order.folder.join(SUPERVISOR));
     let control =
         link::listen_at(&order.folder, SUPERVISOR).step("make the supervisor's socket")?;
     let record = OpenOptions::new()
@@ -73,7 +74,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
         .create(true)
         .truncate(true)
         .mode(0o600)
-        .open(order.folder.join("ended.json"))
+        .open(order.folder.join(&order.ended))
         .step("make the sandbox's record")?;
     let program = File::open(order.guest.join("guest")).step("open the guest's program")?;
     identity::become_base(order.ids)?;
@@ -130,16 +131,24 @@ fn await_mover(mover: Option<Pid>) -> Result<(), Failure> {
 /// Makes the place for what the sandbox writes, as a mount that is attached nowhere.
 fn make_storage(order: &Order, watch: &mut Watch) -> Result<OwnedFd, Failure> {
     match order.storage {
+        Storage::Disk(_) if order.again => {
+            let disk = disk::open(&order.folder.join(disk::NAME))?;
+            let disk = disk::mount(&disk)?;
+            watch.lap("mount the disk");
+            Ok(disk)
+        }
         Storage::Disk(size) => {
             let blank = disk::blank(&order.home, size)?;
-            let disk = disk::copy(&blank, &order.folder.join("disk.ext4"))?;
+            let disk = disk::copy(&blank, &order.folder.join(disk::NAME))?;
             watch.lap("copy the disk");
             let disk = disk::mount(&disk)?;
             watch.lap("mount the disk");
             Ok(disk)
         }
         Storage::Folder => {
-            disk::make_layers(&order.folder, order.ids).step("make the sandbox's folders")?;
+            if !order.again {
+                disk::make_layers(&order.folder, order.ids).step("make the sandbox's folders")?;
+            }
             open_layer(&order.folder)
         }
     }

@@ -8,14 +8,13 @@
 //! within namespaces, and walked only by descriptors.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use domain::TemplateName;
 use image::{Shift, copy};
-use provider::LARGEST_RECORD;
 use serde::{Deserialize, Serialize};
 
 use super::keep;
@@ -74,9 +73,8 @@ impl Imported {
 
     /// What was written down with it.
     pub(crate) fn record(&self, home: &Home) -> io::Result<Record> {
-        let file = File::open(self.path(home).join(RECORD))?;
-        let mut text = String::new();
-        file.take(LARGEST_RECORD as u64).read_to_string(&mut text)?;
+        let bytes = durable::read(&self.path(home), RECORD)?;
+        let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         Ok(Record(text))
     }
 

@@ -39,14 +39,22 @@ pub(super) struct Guest {
 
 impl Guest {
     pub(super) fn new(spec: &SandboxSpec) -> Self {
-        let tree = Arc::new(Tree::new());
+        Self::with(spec.environment.clone(), Arc::new(Tree::new()))
+    }
+
+    /// The guest of the same sandbox after a start: with its files, without its processes.
+    pub(super) fn again(&self) -> Self {
+        Self::with(self.environment.clone(), Arc::clone(&self.tree))
+    }
+
+    fn with(environment: BTreeMap<String, String>, tree: Arc<Tree>) -> Self {
         let (tasks, ended) = (TaskTracker::new(), CancellationToken::new());
         let processes = Processes::new(Arc::clone(&tree), tasks.clone(), ended.clone());
         let router = Router::new()
             .add_service(Arc::new(processes))
             .add_service(Arc::new(Files { tree: Arc::clone(&tree) }));
         let service = ConnectRpcService::new(router);
-        Self { environment: spec.environment.clone(), tree, service, tasks, ended }
+        Self { environment, tree, service, tasks, ended }
     }
 
     /// The far end of a fresh connection.

@@ -98,7 +98,13 @@ impl Sandbox {
             Some(ending) => Condition::Ended(ending.clone()),
             None => Condition::Running,
         };
-        Observed { id: id.clone(), condition, unenforced: Vec::new(), missing_layers: Vec::new() }
+        Observed {
+            id: id.clone(),
+            condition,
+            is_kept: self.owner.is_none(),
+            unenforced: Vec::new(),
+            missing_layers: Vec::new(),
+        }
     }
 
     fn renew(&mut self, timeout: Option<Duration>) {
@@ -130,6 +136,44 @@ impl Provider for FakeProvider {
             limits: spec.limits.clone(),
         });
         Ok(sandbox.observed(id))
+    }
+
+    async fn start(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        tokio::task::yield_now().await;
+        let id = id.get();
+        self.with(id, |sandbox| {
+            if sandbox.ending.take().is_some() {
+                // Its files are those that it had; its processes are not.
+                sandbox.guest = Arc::new(sandbox.guest.again());
+                sandbox.renew(spec.limits.timeout);
+            }
+            sandbox.observed(id)
+        })
+    }
+
+    async fn stop(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        let guest = self.with(id.get(), |sandbox| {
+            let runs = sandbox.ending.is_none();
+            sandbox.ending.get_or_insert(Ending::Stopped);
+            sandbox.changed.notify_waiters();
+            runs.then(|| Arc::clone(&sandbox.guest))
+        })?;
+        if let Some(guest) = guest {
+            guest.end().await;
+        }
+        Ok(())
+    }
+
+    async fn set_up(
+        &self,
+        id: &Permitted<SandboxId>,
+        _: &SandboxSpec,
+    ) -> Result<(), ProviderError> {
+        self.with(id.get(), |_| ())
     }
 
     async fn connect(

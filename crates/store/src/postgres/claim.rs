@@ -16,11 +16,14 @@ const TABLE: &str = "soma_migrations";
 /// The number of the lock: `soma` in ASCII.
 const LOCK: i64 = 0x73_6f_6d_61;
 
-const STEPS: &[Step] = &[(
-    1,
-    "leases keys events",
-    include_str!("../../migrations/postgres/0001_leases_keys_events.sql"),
-)];
+const STEPS: &[Step] = &[
+    (
+        1,
+        "leases keys events",
+        include_str!("../../migrations/postgres/0001_leases_keys_events.sql"),
+    ),
+    (2, "no events", include_str!("../../migrations/postgres/0002_no_events.sql")),
+];
 
 /// What is being done, for errors.
 const STEP: &str = "look at what is there";

@@ -2,9 +2,9 @@
 //!
 //! A search reads indexes alone until it knows which records are on its page.
 
-use domain::{Event, Lease, SandboxId, SandboxName};
+use domain::{Lease, SandboxId, SandboxName};
 
-use super::{Database, Kind, Row, Statement, Value, events, failed};
+use super::{Database, Kind, Row, Statement, Value, failed};
 use crate::{LeaseQuery, Order, Page, Sort, StoreError};
 
 /// How many labels are written at once: a statement takes about 32,000 values.
@@ -14,18 +14,11 @@ const BATCH: usize = 1000;
 /// nest, and only so deep, so more of them are counted.
 const FEW: usize = 32;
 
-pub(super) async fn put(
-    database: &impl Database,
-    lease: &Lease,
-    event: Option<&Event>,
-) -> Result<(), StoreError> {
+pub(super) async fn put(database: &impl Database, lease: &Lease) -> Result<(), StoreError> {
     let step = "keep the record of a sandbox";
     let record = lease.to_text().map_err(failed(step))?;
     let mut statements = vec![keeping(lease, record)];
     statements.extend(labelling(lease));
-    if let Some(event) = event {
-        statements.extend(events::appending(event, database.most_events())?);
-    }
     let written = database.write(statements).await;
     written.map_err(|error| match (&lease.name, error.as_database_error()) {
         // An id that is there is no violation: its row is written over.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions, Connection};
-use store::{EventQuery, StoreError};
+use store::StoreError;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn mode(path: &Path) -> u32 {
 async fn filled(place: &Place) -> Vec<u8> {
     let store = place.open().await;
     for number in 0..200 {
-        store.put_lease(&lease(number), None).await.unwrap();
+        store.put_lease(&lease(number)).await.unwrap();
     }
     store.close().await;
     fs::read(place.path()).unwrap()
@@ -35,14 +35,14 @@ async fn run(path: &Path, sql: &'static str) {
 async fn nobody_else_can_read_it_whatever_the_mode_was() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     for suffix in ["", "-wal", "-shm"] {
         assert_eq!(mode(&place.folder.path().join(format!("soma.db{suffix}"))), 0o600);
     }
     store.close().await;
     fs::set_permissions(place.path(), Permissions::from_mode(0o644)).unwrap();
     let store = place.open().await;
-    store.put_lease(&lease(2), None).await.unwrap();
+    store.put_lease(&lease(2)).await.unwrap();
     for suffix in ["", "-wal", "-shm"] {
         assert_eq!(mode(&place.folder.path().join(format!("soma.db{suffix}"))), 0o600);
     }
@@ -77,7 +77,7 @@ async fn a_damaged_file_is_set_aside_and_kept() {
         assert_eq!(mode(&aside), 0o600, "{damage}");
         // The empty one works, and is taken for whole at the next start.
         assert_eq!(found(&store, LeaseQuery::default()).await, (vec![], 0), "{damage}");
-        store.put_lease(&lease(1), None).await.unwrap();
+        store.put_lease(&lease(1)).await.unwrap();
         store.close().await;
         assert_eq!(found(&place.open().await, LeaseQuery::default()).await.1, 1, "{damage}");
     }
@@ -102,7 +102,7 @@ async fn damage_twice_in_a_second_is_kept_twice() {
 async fn a_log_without_its_database_is_set_aside_too() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     let log = fs::read(place.folder.path().join("soma.db-wal")).unwrap();
     assert!(!log.is_empty());
     let left = Place::new();
@@ -128,7 +128,7 @@ async fn a_database_of_a_later_soma_is_refused_and_untouched() {
     run(
         &place.path(),
         "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time) \
-         VALUES (9999, 'to come', TRUE, x'00', 0); DROP TABLE events;",
+         VALUES (9999, 'to come', TRUE, x'00', 0); DROP TABLE lease_labels;",
     )
     .await;
     let before = fs::read(place.path()).unwrap();
@@ -182,7 +182,7 @@ async fn damage_while_it_is_open_is_said() {
 async fn a_record_that_cannot_be_read_is_named_and_not_shown() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     store.close().await;
     run(&place.path(), "UPDATE leases SET record = '{\"version\":1,\"id\":\"a-secret\"}';").await;
     let error = place.open().await.leases(&LeaseQuery::default()).await.unwrap_err();
@@ -194,9 +194,8 @@ async fn a_record_that_cannot_be_read_is_named_and_not_shown() {
 async fn what_was_answered_is_there_when_the_process_ends_at_once() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&running(1), None).await.unwrap();
+    store.put_lease(&running(1)).await.unwrap();
     store.put_key(&key("ci", "one")).await.unwrap();
-    store.append_event(&event(1, 1, "acme")).await.unwrap();
     // What a killed process leaves: the files as they are this moment, without its memory, and
     // the shared index is memory.
     let left = Place::new();
@@ -208,17 +207,16 @@ async fn what_was_answered_is_there_when_the_process_ends_at_once() {
     let again = left.open().await;
     assert_eq!(again.leases(&LeaseQuery::default()).await.unwrap().items, [running(1)]);
     assert_eq!(again.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
-    assert_eq!(again.events(&EventQuery::default()).await.unwrap(), [event(1, 1, "acme")]);
 }
 
 #[tokio::test]
 async fn a_store_that_was_closed_is_one_file_and_opens_again() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     store.close().await;
     assert_eq!(names(place.folder.path()), ["soma.db"]);
-    let error = store.put_lease(&lease(2), None).await.unwrap_err();
+    let error = store.put_lease(&lease(2)).await.unwrap_err();
     assert!(matches!(error, StoreError::Backend { .. }), "{error}");
     let again = place.open().await;
     assert_eq!(found(&again, LeaseQuery::default()).await, (ids([1]), 1));

@@ -13,7 +13,7 @@ mod size;
 use std::path::Path;
 
 use both::both;
-use domain::{Event, Happened, Lease, Owner, SandboxId, SandboxSpec, State, Timestamp, Token};
+use domain::{Lease, Owner, SandboxId, SandboxSpec, State, Timestamp, Token};
 use store::sqlite::{Opened, SqliteStore};
 use store::{ApiKey, KeyHash, LeaseQuery, Store};
 use tempfile::TempDir;
@@ -53,16 +53,6 @@ fn running(number: u32) -> Lease {
     let mut lease = lease(number);
     lease.state = State::Running(domain::state::Starting::new().ready());
     lease
-}
-
-fn event(at: i64, sandbox: u32, owner: &str) -> Event {
-    Event {
-        at: Timestamp(at),
-        sandbox: id(sandbox),
-        owner: Owner(owner.to_owned()),
-        actor: "local".to_owned(),
-        happened: Happened::StateChanged(lease(sandbox).state),
-    }
 }
 
 fn key(name: &str, word: &str) -> ApiKey {

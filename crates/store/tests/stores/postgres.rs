@@ -3,8 +3,8 @@
 use std::io::Write as _;
 use std::sync::Arc;
 
+use store::StoreError;
 use store::postgres::{Address, PostgresStore};
-use store::{EventQuery, StoreError};
 
 use super::server::{PASSWORD, Server};
 use super::*;
@@ -37,16 +37,15 @@ fn address(server: &Server, database: &str) -> Address {
 async fn what_was_answered_is_there_for_the_next_daemon_also_after_a_crash() {
     let Some(mut server) = server("what_was_answered_is_there") else { return };
     let store = open(&server, "postgres").await.unwrap();
-    store.put_lease(&running(1), Some(&event(1, 1, "acme"))).await.unwrap();
+    store.put_lease(&running(1)).await.unwrap();
     store.put_key(&key("ci", "one")).await.unwrap();
     server.stop();
     server.resume();
     let again = open(&server, "postgres").await.unwrap();
     assert_eq!(again.leases(&LeaseQuery::default()).await.unwrap().items, [running(1)]);
     assert_eq!(again.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
-    assert_eq!(again.events(&EventQuery::default()).await.unwrap(), [event(1, 1, "acme")]);
     store.close().await;
-    let error = store.put_lease(&lease(2), None).await.unwrap_err();
+    let error = store.put_lease(&lease(2)).await.unwrap_err();
     assert!(matches!(error, StoreError::Backend { .. }), "{error}");
 }
 
@@ -54,14 +53,14 @@ async fn what_was_answered_is_there_for_the_next_daemon_also_after_a_crash() {
 async fn a_server_that_went_away_is_said_and_used_again_when_it_is_back() {
     let Some(mut server) = server("a_server_that_went_away") else { return };
     let store = open(&server, "postgres").await.unwrap();
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     server.stop();
-    let error = store.put_lease(&lease(2), None).await.unwrap_err();
+    let error = store.put_lease(&lease(2)).await.unwrap_err();
     assert!(matches!(error, StoreError::Unreachable { .. }), "{error:?}");
     assert!(error.to_string().contains("see that its server runs"), "{error}");
     assert!(!format!("{error} {error:?} {store:?}").contains(PASSWORD));
     server.resume();
-    store.put_lease(&lease(3), None).await.unwrap();
+    store.put_lease(&lease(3)).await.unwrap();
     assert_eq!(found(&store, LeaseQuery::default()).await, (ids([3, 1]), 2));
 }
 
@@ -70,7 +69,7 @@ async fn a_database_of_another_home_is_refused_and_untouched() {
     let Some(server) = server("a_database_of_another_home") else { return };
     server.run("postgres", "CREATE DATABASE other");
     let store = open(&server, "postgres").await.unwrap();
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     let error = PostgresStore::open(&address(&server, "postgres"), "two").await.unwrap_err();
     assert!(matches!(error, StoreError::Taken { .. }), "{error}");
     assert!(error.to_string().contains("a database of its own"), "{error}");
@@ -88,7 +87,7 @@ async fn a_database_of_a_later_soma_or_of_another_program_is_refused_and_untouch
     server.run(
         "postgres",
         "INSERT INTO soma_migrations (version, description, success, checksum, execution_time) \
-         VALUES (9999, 'to come', TRUE, '', 0); DROP TABLE events",
+         VALUES (9999, 'to come', TRUE, '', 0); DROP TABLE lease_labels",
     );
     let error = open(&server, "postgres").await.unwrap_err();
     assert!(matches!(error, StoreError::Later { .. }), "{error}");
@@ -98,7 +97,7 @@ async fn a_database_of_a_later_soma_or_of_another_program_is_refused_and_untouch
     let error = open(&server, "foreign_one").await.unwrap_err();
     assert!(error.to_string().contains("another program"), "{error}");
     for (database, tables) in [
-        ("postgres", "api_keys,lease_labels,leases,soma_home,soma_migrations\n"),
+        ("postgres", "api_keys,leases,soma_home,soma_migrations\n"),
         ("foreign_one", "bookmarks\n"),
     ] {
         let list = "SELECT string_agg(tablename, ',' ORDER BY tablename COLLATE \"C\") \
@@ -152,7 +151,7 @@ async fn labels_larger_than_an_index_takes_are_kept_and_found() {
     let mut large = lease(1);
     large.labels.insert(long.clone(), long.clone());
     large.template = long;
-    store.put_lease(&large, None).await.unwrap();
+    store.put_lease(&large).await.unwrap();
     let query = LeaseQuery { labels: large.labels, ..LeaseQuery::default() };
     assert_eq!(found(&store, query).await, (ids([1]), 1));
 }

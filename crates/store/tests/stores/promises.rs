@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use domain::{Happened, Labels};
-use store::{EventQuery, StoreError};
+use domain::Labels;
+use store::StoreError;
 
 use super::*;
 
@@ -12,7 +12,6 @@ both!(
     a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_success,
     a_name_is_taken_once_for_each_owner,
     a_key_is_found_by_its_hash_until_another_takes_its_name,
-    events_come_back_with_the_newest_last_and_only_to_whom_they_concern,
     what_has_no_end_is_refused_and_leaves_nothing,
     thousands_of_labels_that_fit_into_a_record_are_kept_and_found,
     fifty_tasks_write_and_read_at_once,
@@ -23,12 +22,12 @@ async fn a_record_comes_back_whole_and_is_replaced_with_its_labels(store: Arc<dy
     let mut first = lease(1);
     first.labels = Labels::from([("team".into(), "red".into()), ("old".into(), "yes".into())]);
     first.spec.token = Some(Token::new("secret"));
-    store.put_lease(&first, None).await.unwrap();
+    store.put_lease(&first).await.unwrap();
     assert_eq!(store.leases(&LeaseQuery::default()).await.unwrap().items, [first.clone()]);
 
     let mut second = running(1);
     second.labels = Labels::from([("team".into(), "blue".into())]);
-    store.put_lease(&second, None).await.unwrap();
+    store.put_lease(&second).await.unwrap();
     assert_eq!(store.leases(&LeaseQuery::default()).await.unwrap().items, [second]);
     let old = LeaseQuery { labels: first.labels, ..LeaseQuery::default() };
     assert_eq!(found(&*store, old).await, (vec![], 0));
@@ -39,12 +38,12 @@ async fn a_forgotten_sandbox_is_gone_with_its_labels_and_one_never_known_is_a_su
 ) {
     let mut labelled = lease(1);
     labelled.labels = Labels::from([("team".into(), "red".into())]);
-    store.put_lease(&labelled, None).await.unwrap();
+    store.put_lease(&labelled).await.unwrap();
     store.remove_lease(&id(1)).await.unwrap();
     store.remove_lease(&id(2)).await.unwrap();
     assert_eq!(found(&*store, LeaseQuery::default()).await, (vec![], 0));
     // A label that stayed behind would hang on the next one of this id.
-    store.put_lease(&lease(1), None).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     let query = LeaseQuery { labels: labelled.labels, ..LeaseQuery::default() };
     assert_eq!(found(&*store, query).await, (vec![], 0));
 }
@@ -56,18 +55,18 @@ async fn a_name_is_taken_once_for_each_owner(store: Arc<dyn Store>) {
         lease.owner = Owner(owner.to_owned());
         lease
     };
-    store.put_lease(&named(1, "acme"), None).await.unwrap();
-    store.put_lease(&named(2, "umbrella"), None).await.unwrap();
+    store.put_lease(&named(1, "acme")).await.unwrap();
+    store.put_lease(&named(2, "umbrella")).await.unwrap();
     // The same sandbox keeps its name.
-    store.put_lease(&named(1, "acme"), None).await.unwrap();
-    let error = store.put_lease(&named(3, "acme"), None).await.unwrap_err();
+    store.put_lease(&named(1, "acme")).await.unwrap();
+    let error = store.put_lease(&named(3, "acme")).await.unwrap_err();
     assert!(matches!(&error, StoreError::NameTaken { name } if name.as_str() == "web"), "{error}");
     assert_eq!(found(&*store, LeaseQuery::default()).await.1, 2, "a refused record is absent");
     store.remove_lease(&id(1)).await.unwrap();
-    store.put_lease(&named(3, "acme"), None).await.unwrap();
+    store.put_lease(&named(3, "acme")).await.unwrap();
     // Any number of them have none.
-    store.put_lease(&lease(4), None).await.unwrap();
-    store.put_lease(&lease(5), None).await.unwrap();
+    store.put_lease(&lease(4)).await.unwrap();
+    store.put_lease(&lease(5)).await.unwrap();
 }
 
 async fn a_key_is_found_by_its_hash_until_another_takes_its_name(store: Arc<dyn Store>) {
@@ -84,40 +83,17 @@ async fn a_key_is_found_by_its_hash_until_another_takes_its_name(store: Arc<dyn 
     assert_eq!(store.key(&key("laptop", "two").hash).await.unwrap(), Some(key("phone", "two")));
 }
 
-async fn events_come_back_with_the_newest_last_and_only_to_whom_they_concern(
-    store: Arc<dyn Store>,
-) {
-    // The order is that of writing, also when the clock was set back between.
-    let all = [event(5, 1, "acme"), event(3, 2, "acme"), event(4, 3, "umbrella")];
-    for event in &all {
-        store.append_event(event).await.unwrap();
-    }
-    let of = async |query: EventQuery| store.events(&query).await.unwrap();
-    assert_eq!(of(EventQuery::default()).await, all);
-    let newest = EventQuery { limit: Some(2), ..EventQuery::default() };
-    assert_eq!(of(newest).await, all[1..]);
-    let owned = EventQuery { owner: Some(Owner("acme".to_owned())), ..EventQuery::default() };
-    assert_eq!(of(owned.clone()).await, all[..2]);
-    assert_eq!(of(EventQuery { sandbox: Some(id(2)), ..owned.clone() }).await, all[1..2]);
-    assert_eq!(of(EventQuery { sandbox: Some(id(3)), ..owned }).await, []);
-    assert_eq!(of(EventQuery { limit: Some(0), ..EventQuery::default() }).await, []);
-}
-
 async fn what_has_no_end_is_refused_and_leaves_nothing(store: Arc<dyn Store>) {
-    let mut large = event(1, 1, "acme");
-    large.actor = "a".repeat(65 << 10);
-    assert!(store.append_event(&large).await.is_err());
     let mut large = lease(1);
     large.labels.insert("k".to_owned(), "v".repeat(65 << 10));
-    assert!(store.put_lease(&large, None).await.is_err());
-    assert_eq!(store.events(&EventQuery::default()).await.unwrap(), []);
+    assert!(store.put_lease(&large).await.is_err());
     assert_eq!(found(&*store, LeaseQuery::default()).await.1, 0);
 }
 
 async fn thousands_of_labels_that_fit_into_a_record_are_kept_and_found(store: Arc<dyn Store>) {
     let mut many = lease(1);
     many.labels = (0..4500).map(|number| (format!("{number:x}"), String::new())).collect();
-    store.put_lease(&many, None).await.unwrap();
+    store.put_lease(&many).await.unwrap();
     let mut query = LeaseQuery { labels: many.labels, ..LeaseQuery::default() };
     assert_eq!(found(&*store, query.clone()).await, (ids([1]), 1));
     query.labels.insert("one more".to_owned(), String::new());
@@ -131,8 +107,7 @@ async fn fifty_tasks_write_and_read_at_once(store: Arc<dyn Store>) {
         tasks.spawn(async move {
             for step in 0..10 {
                 let number = task * 10 + step;
-                store.put_lease(&lease(number), None).await.unwrap();
-                store.append_event(&event(i64::from(number), number, "acme")).await.unwrap();
+                store.put_lease(&lease(number)).await.unwrap();
                 let one = LeaseQuery { limit: Some(1), ..LeaseQuery::default() };
                 assert!(found(&*store, one).await.1 > 0);
             }
@@ -147,7 +122,6 @@ async fn fifty_tasks_write_and_read_at_once(store: Arc<dyn Store>) {
     .await
     .unwrap();
     assert_eq!(found(&*store, LeaseQuery::default()).await.1, 500);
-    assert_eq!(store.events(&EventQuery::default()).await.unwrap().len(), 500);
     for task in 0..50 {
         let hash = KeyHash::of(&Token::new(format!("word-{task}")));
         assert!(store.key(&hash).await.unwrap().is_some());
@@ -171,11 +145,7 @@ async fn hostile_text_is_kept_as_it_is_and_does_nothing(store: Arc<dyn Store>) {
         hostile.template = text.to_owned();
         hostile.owner = Owner(text.to_owned());
         hostile.labels = Labels::from([(text.to_owned(), text.to_owned())]);
-        store.put_lease(&hostile, None).await.unwrap();
-        let mut happened = event(i64::from(number), number, text);
-        happened.actor = text.to_owned();
-        happened.happened = Happened::TimeoutSet { until: None };
-        store.append_event(&happened).await.unwrap();
+        store.put_lease(&hostile).await.unwrap();
         let key = ApiKey { owner: Owner(text.to_owned()), ..key(text, text) };
         store.put_key(&key).await.unwrap();
         assert_eq!(store.key(&key.hash).await.unwrap(), Some(key));
@@ -196,8 +166,5 @@ async fn hostile_text_is_kept_as_it_is_and_does_nothing(store: Arc<dyn Store>) {
             let none = LeaseQuery { prefix: Some(text.to_owned()), ..LeaseQuery::default() };
             assert_eq!(found(&*store, none).await, (vec![], 0), "{text:?}");
         }
-        let events = store.events(&EventQuery { owner, ..EventQuery::default() }).await.unwrap();
-        assert_eq!(events.len(), 1, "{text:?}");
-        assert_eq!(events[0].actor, text);
     }
 }

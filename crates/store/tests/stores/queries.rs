@@ -32,7 +32,7 @@ async fn fill(store: &dyn Store) {
             lease.template = "python".into();
             lease.name = Some(format!("box-{number}").parse().unwrap());
         }
-        store.put_lease(&lease, None).await.unwrap();
+        store.put_lease(&lease).await.unwrap();
     }
 }
 
@@ -80,7 +80,7 @@ async fn both_orders_go_up_and_down_and_ids_break_ties(store: Arc<dyn Store>) {
     fill(&*store).await;
     let mut twin = running(7);
     twin.created_at = Timestamp(6);
-    store.put_lease(&twin, None).await.unwrap();
+    store.put_lease(&twin).await.unwrap();
     for (sort, upwards) in
         [(Sort::CreatedAt, [1, 2, 3, 4, 5, 6, 7]), (Sort::State, [1, 3, 5, 7, 2, 4, 6])]
     {

@@ -23,7 +23,7 @@ async fn a_page_of_many_sandboxes_is_quick_to_find() {
             ("all".into(), "yes".into()),
             ("part".into(), (number % 10).to_string()),
         ]);
-        store.put_lease(&lease, None).await.unwrap();
+        store.put_lease(&lease).await.unwrap();
     }
     let page = || LeaseQuery { limit: Some(100), ..LeaseQuery::default() };
     let owner = Some(Owner("owner-1".to_owned()));
@@ -68,8 +68,7 @@ async fn an_open_store_is_small() {
     let store = place.open().await;
     let opened = resident();
     for number in 0..2000 {
-        store.put_lease(&lease(number), None).await.unwrap();
-        store.append_event(&event(1, number, "acme")).await.unwrap();
+        store.put_lease(&lease(number)).await.unwrap();
     }
     let written = resident();
     for _ in 0..20 {

@@ -1,0 +1,91 @@
+//! `soma down`: the end of the daemon and of the engine.
+
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use provider_native::{Home, NativeProvider};
+use rustix::net::sockopt::socket_peercred;
+use rustix::process::{Signal, kill_process};
+
+use crate::failure::{FAILED, Failure, SOMA_FAILED, refused};
+use crate::{daemon, output};
+
+/// A daemon that was told to end finishes what it does within 10 seconds.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is typed after `soma down`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  soma down
+  soma down --destroy
+
+Sandboxes go on without the daemon, and the next one finds them again; those that were made to stop
+or to go with it (`on_exit`) do. With --destroy all of them are deleted first.
+
+Exit codes: 0 when nothing is left running but sandboxes; 1 when a sandbox could not be deleted, and
+the daemon stays; 125 when Soma failed.")]
+pub(crate) struct DownArguments {
+    /// Delete every sandbox first, with all that is in it.
+    #[arg(long)]
+    destroy: bool,
+}
+
+/// Ends what there is. None to end is a success.
+pub(crate) fn run(home: &Path, arguments: &DownArguments) -> Result<u8, Failure> {
+    let socket = daemon::socket(home);
+    if arguments.destroy && destroy(home)? > 0 {
+        return Ok(FAILED);
+    }
+    if let Ok(connection) = UnixStream::connect(&socket) {
+        end(&connection, &socket)?;
+    }
+    daemon::block_on(async {
+        match NativeProvider::find(&Home::at(home))? {
+            Some(engine) => Ok(engine.end_engine().await?),
+            None => Ok(()),
+        }
+    })?;
+    Ok(0)
+}
+
+/// Deletes all sandboxes; how many could not be.
+fn destroy(home: &Path) -> Result<usize, Failure> {
+    // Also of a home whose daemon does not run: only a daemon knows how.
+    let client = daemon::privileged_client(home)?;
+    daemon::block_on(async {
+        let all = client.list_all(&api_v1::sandboxes::Query::default()).await.map_err(refused)?;
+        let mut left = 0;
+        for sandbox in all.items {
+            if let Err(error) = client.delete(&sandbox.id).await {
+                output::failure(&refused(error));
+                left += 1;
+            }
+        }
+        Ok(left)
+    })
+}
+
+/// Tells the daemon at the other end to end, and waits until it has.
+fn end(connection: &UnixStream, socket: &Path) -> Result<(), Failure> {
+    let own = |error: std::io::Error| Failure::own(&error);
+    let daemon = socket_peercred(connection).map_err(|error| own(error.into()))?.pid;
+    kill_process(daemon, Signal::TERM).map_err(|error| {
+        Failure::new(
+            SOMA_FAILED,
+            format!("the daemon (process {daemon:?}) cannot be ended: {error}"),
+        )
+    })?;
+    let begun = Instant::now();
+    while rustix::process::test_kill_process(daemon).is_ok() && UnixStream::connect(socket).is_ok()
+    {
+        if begun.elapsed() > PATIENCE {
+            let message = "the daemon was told to end, and is still there";
+            return Err(Failure::new(SOMA_FAILED, message));
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}

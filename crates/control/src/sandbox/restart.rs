@@ -1,0 +1,123 @@
+//! Sandboxes that end and are started again, and those that somebody else changed meanwhile.
+
+use std::sync::Arc;
+
+use domain::{Ending, Lease, State};
+use policy::Caller;
+use provider::{Condition, ProviderError};
+use tracing::{info, warn};
+
+use super::{Command, Handle, Task};
+use crate::{ControlError, find, now};
+
+impl Handle {
+    pub(crate) async fn start(&self, caller: Caller) -> Result<Arc<Lease>, ControlError> {
+        self.ask(|answer| Command::Start { caller, answer }).await
+    }
+
+    pub(crate) async fn stop(&self, caller: Caller) -> Result<Arc<Lease>, ControlError> {
+        self.ask(|answer| Command::Stop { caller, answer }).await
+    }
+
+    /// Has its task see whether the provider has it as we do. One with much to do sees later.
+    pub(crate) fn look(&self) {
+        let _ = self.mailbox.try_send(Command::Look);
+    }
+}
+
+impl Task {
+    /// Runs the sandbox again with the files that it has. One that runs is left alone.
+    pub(super) async fn start(&mut self, caller: &Caller) -> Result<Arc<Lease>, ControlError> {
+        if matches!(self.lease.state, State::Running(_)) {
+            return Ok(Arc::clone(&self.published.borrow()));
+        }
+        let Some(before) = self.lease.state.as_ended() else { return Err(self.wrong_state()) };
+        let (permitted, since) = (self.permit(caller)?, self.lease.changed_at);
+        let starting = before.start();
+        self.enter(State::Starting(starting.clone()), now(), caller).await;
+        match self.shared.provider.start(&permitted, &self.lease.spec).await {
+            Ok(seen) => {
+                let at = now();
+                self.lease.unenforced = seen.unenforced;
+                self.lease.missing_layers = seen.missing_layers;
+                self.lease.until = self.lease.spec.limits.timeout.map(|timeout| at.after(timeout));
+                self.enter(State::Running(starting.ready()), at, caller).await;
+                self.keep().await?;
+                Ok(Arc::clone(&self.published.borrow()))
+            }
+            Err(error) => {
+                self.enter(starting.returned(before), since, caller).await;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Ends the sandbox and keeps its files. One that ended already is left alone.
+    pub(super) async fn stop(&mut self, caller: &Caller) -> Result<Arc<Lease>, ControlError> {
+        match &self.lease.state {
+            State::Running(_) => {}
+            State::Stopped(_) => return Ok(Arc::clone(&self.published.borrow())),
+            _ => return Err(self.wrong_state()),
+        }
+        let permitted = self.permit(caller)?;
+        self.shared.provider.stop(&permitted).await?;
+        if let State::Running(running) = self.lease.state.clone() {
+            self.enter(running.ended(Ending::Stopped), now(), caller).await;
+        }
+        Ok(Arc::clone(&self.published.borrow()))
+    }
+
+    /// Serves a sandbox that was found: first what an earlier daemon may not have finished.
+    pub(super) async fn take_over(mut self) {
+        let soma = Caller::soma();
+        match &self.lease.state {
+            State::Deleting(_) => match self.delete(&soma).await {
+                Ok(()) => return,
+                Err(error) => {
+                    warn!(sandbox = %self.lease.id, %error, "its removal is not finished");
+                }
+            },
+            State::Running(_) => {
+                let told = match self.permit(&soma) {
+                    Ok(permitted) => {
+                        let _turn = self.shared.introductions.acquire().await;
+                        let set_up = self.shared.provider.set_up(&permitted, &self.lease.spec);
+                        set_up.await.map_err(ControlError::from)
+                    }
+                    Err(error) => Err(error),
+                };
+                if let Err(error) = told {
+                    info!(sandbox = %self.lease.id, %error, "its guest was not set up again");
+                }
+            }
+            _ => {}
+        }
+        self.serve().await;
+    }
+
+    /// Goes by what the provider has; whether nothing of the sandbox is left.
+    pub(super) async fn look(&mut self) -> bool {
+        let seen = match self.shared.provider.inspect(&self.lease.id).await {
+            Ok(seen) => Some(seen),
+            Err(ProviderError::NotFound { .. }) => None,
+            Err(error) => {
+                warn!(sandbox = %self.lease.id, %error, "the provider does not say how it goes");
+                return false;
+            }
+        };
+        let (soma, at) = (Caller::soma(), now());
+        match (&self.lease.state, seen.map(|seen| seen.condition)) {
+            (State::Running(_), Some(Condition::Ended(ending))) => self.end(Some(ending)).await,
+            (State::Running(_), None) => self.end(None).await,
+            // It was found missing once, or somebody started it without us.
+            (State::Stopped(_) | State::Failed(_), Some(condition)) => {
+                let state = find::state_of(&condition);
+                if state != self.lease.state {
+                    self.enter(state, at, &soma).await;
+                }
+                false
+            }
+            _ => false,
+        }
+    }
+}
