@@ -3,6 +3,7 @@
 //!
 //! - `escape`: out of the sandbox, or into its guest;
 //! - `files`: through names, links and kinds of files, by the API;
+//! - `forks`: all processes, and more;
 //! - `resources`: more than its share.
 //!
 //! All of them run in an [`Arena`]: a daemon, the attacker's sandbox, and a neighbour who is asked
@@ -17,6 +18,7 @@
 
 mod escape;
 mod files;
+mod forks;
 mod resources;
 
 use std::sync::Arc;

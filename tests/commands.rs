@@ -13,6 +13,7 @@ mod exec;
 mod life;
 mod pages;
 mod refusals;
+mod roundtrip;
 mod session;
 
 use std::process::Output;

@@ -310,3 +310,44 @@ fn an_import_that_breaks_off_leaves_nothing() {
     assert_eq!(works(&home, &["template", "ls", "-q"]), "");
     home.assert_nothing_left();
 }
+
+#[test]
+fn an_engine_that_is_killed_in_the_middle_of_an_import_leaves_nothing_and_it_can_be_repeated() {
+    let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
+    let whole = small_system().end();
+    let image = folder.path().join("small.tar");
+    fs::write(&image, &whole).unwrap();
+    let prepared = home.path().join("prepared");
+    let unpacking = || {
+        let folders = fs::read_dir(&prepared).into_iter().flatten().flatten();
+        folders.filter(|folder| folder.path().join("tree").exists()).count()
+    };
+    for name in ["new", "there"] {
+        // The second time in the place of one that is there, which stays.
+        let mut import = home.soma(["template", "import", "--name", name, "--replace", "-"]);
+        let mut import = import.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut input = import.stdin.take().unwrap();
+        std::io::Write::write_all(&mut input, &whole[..whole.len() / 2]).unwrap();
+        crate::support::eventually("nothing is unpacked", || unpacking() == 1);
+        home.kill_engine();
+        // Whether the rest is taken or not: it is not unpacked.
+        let _ = std::io::Write::write_all(&mut input, &whole[whole.len() / 2..]);
+        drop(input);
+        let ended = import.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stderr);
+        assert!(!ended.status.success(), "{name}: {said}");
+        let listed = works(&home, &["template", "ls", "-q"]);
+        assert_eq!(listed, if name == "new" { "" } else { "there\n" }, "{name}");
+        crate::support::eventually("something is left", || unpacking() == 0);
+        works(
+            &home,
+            &["template", "import", "--name", "there", "--replace", image.to_str().unwrap()],
+        );
+        let code = "read a < /etc/marker; echo $a";
+        let ran = works(&home, &["run", "--template", "there", "--", "/bin/sh", "-c", code]);
+        assert_eq!(ran, "from the image\n", "{name}");
+    }
+    works(&home, &["template", "rm", "there"]);
+    assert_eq!(fs::read_dir(home.path().join("templates")).unwrap().count(), 0);
+    home.assert_nothing_left();
+}

@@ -200,7 +200,7 @@ fn a_torn_and_a_damaged_file_of_events_stop_no_start() {
     assert_eq!(words(&daemon, &next), LIFE[..2]);
     daemon.ask("DELETE", &format!("/v1/sandbox/{next}"), "");
     assert!(daemon.end().success());
-    std::fs::write(&path, [0xa5; 100_000]).unwrap();
+    std::fs::write(&path, vec![0xa5; 100_000]).unwrap();
     daemon.restart();
     assert_eq!(words(&daemon, &next), [""; 0]);
     let after = daemon.create("{}");

@@ -210,7 +210,8 @@ fn what_a_command_writes_while_the_daemon_is_away_is_there_from_an_offset() {
     daemon.home.kill_engine();
     std::thread::sleep(Duration::from_millis(500));
     daemon.restart();
-    let whole: String = (1..=200).map(|n| format!("line {n}\n")).collect();
+    let lines: Vec<String> = (1..=200).map(|n| format!("line {n}\n")).collect();
+    let whole = lines.concat();
     for offset in [0, 7, whole.len() / 2] {
         let path = format!("/v1/sandbox/{id}/process/{pid}/output?offset={offset}");
         let told = String::from_utf8(daemon.ask("GET", &path, "").body).unwrap();

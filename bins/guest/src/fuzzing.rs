@@ -50,7 +50,7 @@ impl Server {
         // Nobody starts processes here: the answer to those who ask is an error.
         drop(gone);
         let entered = runtime.enter();
-        let state = Arc::new(State::new(Spawner::new(socket).expect("the spawner's socket")));
+        let state = Arc::new(State::new(Spawner::new(socket, None).expect("the spawner's socket")));
         drop(entered);
         Self { services: server::services(&state), runtime, state }
     }

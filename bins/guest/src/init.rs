@@ -20,7 +20,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::process::Spawner;
 use crate::server::{self, Peers};
-use crate::spawner;
+use crate::spawner::{self, Readiness};
 use crate::state::State;
 use crate::sudo::{self, Door};
 
@@ -32,17 +32,17 @@ const SPAWNER_DIED: u8 = 70;
 
 /// The program `soma-guest init`.
 ///
-/// Descriptor 3 is the socket to the spawner. Descriptor 4 is a pipe that gets one byte once
-/// connections are taken.
+/// Descriptor 3 is a pipe that gets one byte once connections are taken. Descriptor 4 is the socket
+/// to the spawner, and 5 that to the spawner of the reserve, where there is one.
 pub(crate) fn run() -> io::Result<ExitCode> {
     crate::shut_off()?;
-    let spawner = fdpass::inherited(3)?;
-    let ready = fdpass::inherited(4)?;
+    let ready = fdpass::inherited(3)?;
+    let spawners = Spawners { workload: fdpass::inherited(4)?, reserve: fdpass::inherited(5).ok() };
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
     let door = Door::open(None)?;
     rustix::io::write(&ready, &[1])?;
     drop(ready);
-    serve(listener, Peers::Outside, door, spawner, version::PROTOCOL)
+    serve(listener, Peers::Outside, door, spawners, version::PROTOCOL)
 }
 
 /// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
@@ -62,19 +62,26 @@ pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
     match fork(Namespaces::NONE)? {
         Side::Child => {
             drop(guest);
-            leave(i32::from(spawner::serve(spawner).is_err()))
+            leave(i32::from(spawner::serve(spawner, Readiness::Ahead).is_err()))
         }
         Side::Parent(_) => drop(spawner),
     }
     let door = Door::open(Some(path))?;
-    serve(UnixListener::bind(path)?, Peers::Anybody, door, guest, protocol)
+    let spawners = Spawners { workload: guest, reserve: None };
+    serve(UnixListener::bind(path)?, Peers::Anybody, door, spawners, protocol)
+}
+
+/// The guest's ends of the sockets to its spawners.
+struct Spawners {
+    workload: OwnedFd,
+    reserve: Option<OwnedFd>,
 }
 
 fn serve(
     listener: UnixListener,
     peers: Peers,
     door: Door,
-    spawner: OwnedFd,
+    spawners: Spawners,
     protocol: u32,
 ) -> io::Result<ExitCode> {
     raise_open_files()?;
@@ -83,7 +90,8 @@ fn serve(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
-        let state = Arc::new(State::new(Spawner::new(spawner)?).acting_as(protocol));
+        let spawner = Spawner::new(spawners.workload, spawners.reserve)?;
+        let state = Arc::new(State::new(spawner).acting_as(protocol));
         let children = signal(SignalKind::child())?;
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {

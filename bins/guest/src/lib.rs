@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! soma-guest init        process 1 of the sandbox: serves files and processes
-//! soma-guest spawn       sits in the workload's cgroup and forks commands for `init`
+//! soma-guest spawn       sits in the workload's cgroup and forks commands for `init`; a second one
+//!                        in the reserve's
 //! soma-guest supervise   outside of the sandbox: holds process 1, records why it ended
 //! sudo                   in the sandbox: asks process 1 to run something as another user
 //! ```
@@ -64,7 +65,7 @@ pub fn run() -> ExitCode {
     let rest: Vec<_> = arguments.collect();
     told(match program.to_str() {
         Some("init") => init::run(),
-        Some("spawn") => spawner::run(),
+        Some("spawn") => spawner::run(&rest),
         Some("supervise") => supervise::run(&rest),
         Some("outside") => init::run_outside(&rest),
         Some("sudo") => sudo::run_outside(rest),

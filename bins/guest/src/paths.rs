@@ -5,6 +5,8 @@
 //! kernel resolves its links and `..` in their order. Nothing is looked up here: that the guest
 //! lives inside the sandbox is what keeps every path inside it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use crate::users::User;
@@ -12,19 +14,27 @@ use crate::users::User;
 /// Makes `path` absolute, as `user` means it.
 ///
 /// `default` is what an empty path stands for; without one that is the user's home.
-pub(crate) fn expand(path: &str, user: &User, default: Option<&Path>) -> Result<PathBuf, String> {
-    if path.contains('\0') {
+pub(crate) fn expand(
+    path: impl AsRef<OsStr>,
+    user: &User,
+    default: Option<&Path>,
+) -> Result<PathBuf, String> {
+    let path = path.as_ref();
+    let bytes = path.as_bytes();
+    if bytes.contains(&0) {
         return Err("a path cannot hold a NUL byte".to_owned());
     }
-    if path.is_empty() {
+    if bytes.is_empty() {
         let default = default.unwrap_or(&user.home);
         return Ok(if default.is_absolute() { default.into() } else { below(&user.home, default) });
     }
-    if let Some(rest) = path.strip_prefix('~') {
-        if !rest.is_empty() && !rest.starts_with('/') {
+    if let Some(rest) = bytes.strip_prefix(b"~") {
+        if !rest.is_empty() && !rest.starts_with(b"/") {
+            let path = path.to_string_lossy();
             return Err(format!("cannot expand the home of another user in '{path}'"));
         }
-        return Ok(below(&user.home, Path::new(rest.trim_start_matches('/'))));
+        // Slashes in front are taken out with the rest.
+        return Ok(below(&user.home, Path::new(OsStr::from_bytes(rest))));
     }
     let path = Path::new(path);
     Ok(if path.is_absolute() { path.into() } else { below(&user.home, path) })
@@ -103,6 +113,15 @@ mod tests {
     fn an_absolute_path_is_left_to_the_kernel() {
         for path in ["/", "/a/../b", "//a//b/", "/C:\\x", "/a b\n", "/\u{202e}rtl", "/😀"] {
             assert_eq!(expanded(path), path);
+        }
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_stay_as_they_are() {
+        for (path, expected) in [(&b"/a\xff"[..], &b"/a\xff"[..]), (b"~/\xfe", b"/home/user/\xfe")]
+        {
+            let expanded = expand(OsStr::from_bytes(path), &user(), None).unwrap();
+            assert_eq!(expanded.as_os_str().as_bytes(), expected);
         }
     }
 

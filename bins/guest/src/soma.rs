@@ -4,6 +4,8 @@
 //! [`crate::files`]. A guest that acts as protocol 1 ([`State::protocol`]) has no such service,
 //! and one of protocol 2 no files in it.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,16 +14,16 @@ use connectrpc::{
 };
 use guest_proto::soma::guest::v1::{
     CopyRequest, CopyResponse, GlobRequest, GlobResponse, GrepRequest, GrepResponse,
-    Guest as GuestService, MakeDirRequest, MakeDirResponse, MoveRequest, MoveResponse,
-    PortsRequest, PortsResponse, RemoveRequest, RemoveResponse, SetAttributesRequest,
-    SetAttributesResponse, VersionRequest, VersionResponse,
+    Guest as GuestService, MakeDirRequest, MakeDirResponse, MakeLinkRequest, MakeLinkResponse,
+    MoveRequest, MoveResponse, PortsRequest, PortsResponse, RemoveRequest, RemoveResponse,
+    SetAttributesRequest, SetAttributesResponse, VersionRequest, VersionResponse,
 };
 use guest_proto::version;
 
 use crate::files::answer::{Answer, Place};
 use crate::files::attributes::{self, Changes};
 use crate::files::relocate::{self, Existing};
-use crate::files::{self, FileError, duplicate, glob, grep, remove};
+use crate::files::{self, FileError, duplicate, glob, grep, link, remove};
 use crate::ports::{self, Watch};
 use crate::process::keepalive;
 use crate::state::State;
@@ -49,7 +51,7 @@ impl Guest {
     fn caller_and_path(
         &self,
         context: &RequestContext,
-        path: &str,
+        path: impl AsRef<OsStr>,
     ) -> Result<(User, PathBuf), FileError> {
         let user = self.caller(context)?;
         let path = files::expand(&self.state, path, &user)?;
@@ -62,6 +64,7 @@ pub(crate) fn serves(path: &str, protocol: u32) -> bool {
     let Some(call) = path.strip_prefix("/soma.guest.v1.Guest/") else { return false };
     match call {
         "Version" | "Ports" => protocol > version::FIRST,
+        "MakeLink" => protocol >= version::RAW_PATHS.since,
         _ => protocol >= version::FILES.since,
     }
 }
@@ -147,7 +150,8 @@ impl GuestService for Guest {
         context: RequestContext,
         request: ServiceRequest<'_, SetAttributesRequest>,
     ) -> ServiceResult<SetAttributesResponse> {
-        let (user, path) = self.caller_and_path(&context, request.path)?;
+        let path = files::spelled(&self.state, request.path, request.path_bytes);
+        let (user, path) = self.caller_and_path(&context, path)?;
         let changes = Changes {
             mode: request.mode,
             owner: request.owner.map(ToOwned::to_owned),
@@ -155,6 +159,17 @@ impl GuestService for Guest {
         };
         files::short_as(user, move |_| attributes::change(&path, &changes)).await?;
         Response::ok(SetAttributesResponse::default())
+    }
+
+    async fn make_link(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, MakeLinkRequest>,
+    ) -> ServiceResult<MakeLinkResponse> {
+        let (user, path) = self.caller_and_path(&context, OsStr::from_bytes(request.path))?;
+        let text = OsStr::from_bytes(request.text).to_owned();
+        files::short_as(user, move |_| link::make(&path, &text)).await?;
+        Response::ok(MakeLinkResponse::default())
     }
 
     async fn glob(

@@ -198,7 +198,8 @@ fn what_cannot_be_read_or_written_says_why_at_once() {
     guest.send("POST", "/files?path=/dev/null", &[OCTETS], b"x").error(400);
     get("/files?path=a%00b").error(400);
     get("/files?path=~other/x").error(400);
-    get("/files?path=%ff").error(400);
+    get("/files?path=%ff").error(404);
+    get("/files?path=%00%ff").error(400);
     let user = get(&(guest.address("none") + "&username=nobody-here")).error(401);
     assert_eq!(user, "invalid username: 'nobody-here'");
     guest.send("POST", "/files", &[OCTETS], b"x").error(400);

@@ -9,7 +9,7 @@ mod harness;
 
 use futures::stream;
 use guest_proto::client::{Event, StartOptions};
-use guest_proto::version::{FEATURES, FIRST, PORTS, PROTOCOL};
+use guest_proto::version::{FEATURES, FIRST, PORTS, PROTOCOL, RAW_PATHS};
 use guest_proto::{GuestClient, GuestError};
 use harness::Guest;
 
@@ -83,6 +83,32 @@ async fn a_guest_of_today_has_everything() {
     let metrics = client.metrics().await.unwrap();
     assert!(metrics.cpu.is_some() && metrics.uptime_seconds.is_some());
     client.ports().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_path_that_is_no_text_is_not_sent_to_a_guest_that_knows_only_text() {
+    let root = Some("root");
+    let older = Guest::start_as(&["--protocol", "4"]);
+    let client = older.client();
+    for error in [
+        client.stat(b"/tmp/\xff", root).await.unwrap_err(),
+        client.list_dir(b"/tmp/\xff", 1, root).await.unwrap_err(),
+        client.make_dir(b"/tmp/\xff", root).await.unwrap_err(),
+        client.make_link(b"/tmp/x", b"y", root).await.unwrap_err(),
+    ] {
+        assert!(matches!(error, GuestError::TooOld { needs, .. } if needs == RAW_PATHS), "{error}");
+    }
+    let today = Guest::start();
+    let client = today.client();
+    let folder = tempfile::tempdir().unwrap();
+    let below = |name: &[u8]| [folder.path().as_os_str().as_encoded_bytes(), b"/", name].concat();
+    client.make_dir(&below(b"\xff"), root).await.unwrap();
+    client.make_link(&below(b"\xff/link"), b"to \xfe", root).await.unwrap();
+    let listed = client.list_dir(&below(b"\xff"), 1, root).await.unwrap();
+    assert_eq!(listed.len(), 1);
+    assert_eq!(listed[0].path_bytes.as_deref(), Some(below(b"\xff/link").as_slice()));
+    assert_eq!(listed[0].link_text.as_deref(), Some(&b"to \xfe"[..]));
+    assert_eq!(client.stat(&below(b""), root).await.unwrap().path_bytes, None);
 }
 
 #[tokio::test]

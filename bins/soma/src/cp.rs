@@ -6,8 +6,8 @@
 //! 2. [`into`]: from here into a sandbox, read from descriptors of the caller's folders;
 //! 3. [`out`]: from a sandbox to here, written below a descriptor of the destination
 //!    ([`folder`]), so that no name and no link from inside leads anywhere else;
-//! 4. [`inside`]: what the guest's protocol has no call for, which is links, is done by small
-//!    programs inside.
+//! 4. [`inside`]: what the sandbox's guest is asked for; an older one knows no links, which small
+//!    programs inside read and make then.
 //!
 //! Bodies pass in pieces: nothing is held but a few of them, however large a file is.
 
@@ -20,6 +20,7 @@ mod place;
 use std::path::Path;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser as _};
 
 use crate::daemon;
 use crate::failure::{FAILED, Failure};
@@ -47,10 +48,10 @@ Exit codes: 0; 1 when something could not be copied; 2 when this line makes no s
 failed.")]
 pub(crate) struct CpArguments {
     /// What to copy: a path here, SANDBOX:PATH, or `-` for standard input.
-    #[arg(value_name = "FROM", allow_hyphen_values = false)]
+    #[arg(value_name = "FROM", value_parser = OsStringValueParser::new().try_map(Place::parse))]
     source: Place,
     /// Where to: a path here, SANDBOX:PATH, or `-` for standard output.
-    #[arg(value_name = "TO", allow_hyphen_values = false)]
+    #[arg(value_name = "TO", value_parser = OsStringValueParser::new().try_map(Place::parse))]
     destination: Place,
     /// As whom to read and write inside: user or root [default: user].
     #[arg(long, short, value_name = "NAME")]
@@ -99,4 +100,12 @@ fn is_contents(source: &[u8]) -> bool {
 /// That something here cannot be used.
 fn here(path: &Path, what: &str, error: impl std::fmt::Display) -> Failure {
     Failure::new(FAILED, format!("`{}` cannot be {what}: {error}", path.display()))
+}
+
+/// Fails when some of a tree could not be copied. Which were, was said.
+fn all_or_said(left_out: u64) -> Result<(), Failure> {
+    match left_out {
+        0 => Ok(()),
+        count => Err(Failure::new(FAILED, format!("{count} of the files could not be copied"))),
+    }
 }

@@ -65,7 +65,7 @@ async fn events(client: &Client, arguments: &LogsArguments) -> Result<u8, Failur
 
 /// One thing that happened, such as `2026-01-01T00:00:00.000Z  local  running`.
 fn line(event: &Happening) -> String {
-    let reason = event.reason.iter().map(|reason| format!(": {reason}")).collect::<String>();
+    let reason = event.reason.as_ref().map(|reason| format!(": {reason}")).unwrap_or_default();
     let line = format!("{}  {:<8}  {}{reason}", event.at, event.actor, words::of(event));
     format!("{}\n", output::one_line(&line))
 }

@@ -1,5 +1,6 @@
 //! `soma reconcile`: what is there, compared with what the daemon knows.
 
+use std::fmt::Write as _;
 use std::path::Path;
 
 use api_v1::life::Reconciled;
@@ -39,7 +40,7 @@ fn say(found: &Reconciled) -> String {
     let mut words = format!("{running} running, {ended} ended, {adopted} not known before\n");
     for (what, ids) in [("damaged", damaged), ("missing", missing)] {
         for id in ids {
-            words.push_str(&format!("{what}: {}\n", output::one_line(id)));
+            let _ = writeln!(words, "{what}: {}", output::one_line(id));
         }
     }
     words

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use client::Client;
 
 use crate::failure::Failure;
 use crate::several;
@@ -31,7 +32,10 @@ pub(crate) struct RmArguments {
 
 /// Removes them, one after the other.
 pub(crate) fn run(home: &Path, arguments: &RmArguments) -> Result<u8, Failure> {
-    several::each(home, &arguments.which, async |client, which| match client.delete(which).await {
+    several::each(home, &arguments.which, &async |client: &Client, which: &str| match client
+        .delete(which)
+        .await
+    {
         Err(error) if arguments.force && error.status() == Some(NOT_FOUND) => Ok(false),
         deleted => deleted.map(|()| true),
     })

@@ -12,7 +12,7 @@ use crate::{daemon, output};
 pub(crate) fn each(
     home: &Path,
     which: &[String],
-    act: impl AsyncFn(&Client, &str) -> Result<bool, ClientError>,
+    act: &impl AsyncFn(&Client, &str) -> Result<bool, ClientError>,
 ) -> Result<u8, Failure> {
     daemon::ask(home, async |client| {
         let mut code = 0;

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use clap::Args;
+use client::Client;
 
 use crate::failure::Failure;
 use crate::several;
@@ -27,7 +28,7 @@ pub(crate) struct StartArguments {
 
 /// Does it with each of them.
 pub(crate) fn run(home: &Path, arguments: &StartArguments) -> Result<u8, Failure> {
-    several::each(home, &arguments.which, async |client, which| {
+    several::each(home, &arguments.which, &async |client: &Client, which: &str| {
         client.start(which).await.map(|_| true)
     })
 }

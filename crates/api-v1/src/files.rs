@@ -11,6 +11,8 @@ pub mod write;
 
 use std::collections::BTreeSet;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use control::{Control, ControlError};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use guest_proto::filesystem::{EntryInfo, FileType};
@@ -47,8 +49,11 @@ pub(crate) fn described() -> OpenApiRouter<Control> {
 pub struct FileInfo {
     /// Its name.
     pub name: String,
-    /// Its whole path.
+    /// Its whole path. Bytes that are not UTF-8 are shown as U+FFFD.
     pub path: String,
+    /// The same path exactly, in base64, where it is not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path_bytes: Option<String>,
     /// Whether it is a folder.
     pub is_dir: bool,
     /// How long it is.
@@ -75,6 +80,7 @@ impl From<EntryInfo> for FileInfo {
         Self {
             name: entry.name,
             path: entry.path,
+            path_bytes: entry.path_bytes.map(|path| STANDARD.encode(path)),
             is_dir,
             size: entry.size,
             mode: format!("{:o}", entry.mode & 0o7777),

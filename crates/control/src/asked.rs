@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use domain::{Asked, Lease, Owner, SandboxId, State};
+use domain::{Asked, Lease, Owner, SandboxId, State, Token};
 use policy::Caller;
 use provider::ProviderError;
 use sha2::{Digest, Sha256};
@@ -19,8 +19,8 @@ const LONGEST: usize = 255;
 /// How a request with this key is known again; `wish` is what it asks for, always spelt alike.
 pub fn asked(key: &str, wish: &[u8]) -> Asked {
     let print = Sha256::digest(wish);
-    let wish = print.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Asked { key: key.to_owned(), wish }
+    let spelt = Token::from_random(&print[..16]);
+    Asked { key: key.to_owned(), wish: spelt.reveal().to_owned() }
 }
 
 impl Control {

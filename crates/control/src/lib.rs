@@ -98,6 +98,8 @@ struct Shared {
     /// Whether the store was made to agree with what was found.
     compared: AtomicBool,
     closing: CancellationToken,
+    /// Whose turn it is to change templates: who may is found out and acted on at once.
+    templates: Mutex<()>,
 }
 
 /// More at once would only wait for processors.
@@ -156,6 +158,7 @@ impl Control {
                 reconciling: Mutex::default(),
                 compared: AtomicBool::new(false),
                 closing: CancellationToken::new(),
+                templates: Mutex::default(),
             }),
         };
         let found = control.reconcile().await?;

@@ -1,16 +1,16 @@
 //! Templates: imported, seen, chosen, removed.
 //!
-//! They are the machine's, and everybody with a key shares them. An image is unpacked by the
-//! provider; what is written down with it is made here.
+//! Everybody with a key sees and uses them; only who imported one replaces or removes it. An image
+//! is unpacked by the provider; what is written down with it is made here.
 
 use std::sync::Arc;
 
 use domain::{TemplateName, TemplateRecord};
-use policy::{Action, Caller};
+use policy::{Action, Caller, Denied, Permitted};
 use provider::{Archive, ProviderError, Template as Found};
 
 use crate::wish::Wish;
-use crate::{Control, ControlError, now};
+use crate::{Control, ControlError, Shared, now};
 
 /// A template that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,26 +32,30 @@ impl Control {
         replace: bool,
         archive: Archive,
     ) -> Result<Template, ControlError> {
-        let rules = &self.shared.rules;
-        let archive = rules.decide(caller, Action::ManageTemplates, archive)?;
-        let named = rules.decide(caller, Action::ManageTemplates, name.clone())?;
-        let provider = Arc::clone(&self.shared.provider);
-        let is_there = provider.templates().await?.iter().any(|template| template.name == name);
-        if is_there && !replace {
-            // Said before anything is sent, and once more by whoever keeps it.
-            return Err(ProviderError::TemplateExists { name }.into());
+        let archive = self.shared.rules.decide(caller, Action::ImportTemplate, archive)?;
+        let named = self.shared.rules.decide(caller, Action::ImportTemplate, name.clone())?;
+        // Said before anything is sent, and once more when it is kept.
+        if let Some(there) = self.shared.find_template(&name).await? {
+            if !replace {
+                return Err(ProviderError::TemplateExists { name }.into());
+            }
+            self.shared.may_change(caller, &there)?;
         }
-        let staged = provider.stage_template(archive).await?;
-        let record = TemplateRecord::new(name, now(), staged.report.clone());
+        let staged = self.shared.provider.stage_template(archive).await?;
+        let record = TemplateRecord::new(name, caller.owner.clone(), now(), staged.report.clone());
         let text = record.to_text().map_err(|error| ControlError::Broken {
             step: "write the template's record".to_owned(),
             source: Box::new(error),
         })?;
         // Whether or not somebody still waits: it is kept, or it is gone.
-        let keeping = self
-            .shared
-            .tasks
-            .spawn(async move { provider.keep_template(staged, &named, &text, replace).await });
+        let (shared, caller, wanted) = (Arc::clone(&self.shared), caller.clone(), replace);
+        let keeping = self.shared.tasks.spawn(async move {
+            let _turn = shared.templates.lock().await;
+            // It may be another's by now. Whoever keeps it refuses then, and removes what it has.
+            let there = shared.find_template(named.get()).await.ok().flatten();
+            let replace = there.is_some_and(|there| shared.may_change(&caller, &there).is_ok());
+            shared.provider.keep_template(staged, &named, &text, replace && wanted).await
+        });
         keeping.await.map_err(|_| ControlError::Closing)??;
         Ok(Template { record, sandboxes: Vec::new() })
     }
@@ -80,7 +84,11 @@ impl Control {
         caller: &Caller,
         name: TemplateName,
     ) -> Result<(), ControlError> {
-        let name = self.shared.rules.decide(caller, Action::ManageTemplates, name)?;
+        self.shared.rules.decide(caller, Action::SeeTemplates, ())?;
+        let _turn = self.shared.templates.lock().await;
+        let there = self.shared.find_template(&name).await?;
+        let there = there.ok_or(ProviderError::NoTemplate { name })?;
+        let name = self.shared.may_change(caller, &there)?;
         Ok(self.shared.provider.remove_template(&name).await?)
     }
 
@@ -103,6 +111,24 @@ impl Control {
             wish.environment.entry(name.clone()).or_insert_with(|| value.clone());
         }
         Ok(wish)
+    }
+}
+
+impl Shared {
+    async fn find_template(&self, name: &TemplateName) -> Result<Option<Found>, ControlError> {
+        let all = self.provider.templates().await?;
+        Ok(all.into_iter().find(|template| template.name == *name))
+    }
+
+    /// The name of a template that this caller may replace or remove.
+    fn may_change(
+        &self,
+        caller: &Caller,
+        there: &Found,
+    ) -> Result<Permitted<TemplateName>, Denied> {
+        let owner = TemplateRecord::from_text(&there.record).ok().map(|record| record.owner);
+        let action = Action::ChangeTemplate(&there.name, owner.as_ref());
+        self.rules.decide(caller, action, there.name.clone())
     }
 }
 

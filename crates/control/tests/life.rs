@@ -370,3 +370,38 @@ async fn fifty_sandboxes_at_once_are_fifty() {
     assert_eq!(control.census()["running"], 50);
     assert_eq!(control.list(&caller, LeaseQuery::default()).await.unwrap().total, 50);
 }
+
+#[tokio::test]
+async fn a_template_is_its_importers_to_replace_and_remove_and_everybodys_to_use() {
+    let place = Place::new().await;
+    let control = place.control(Options::default()).await;
+    let (one, two) = (Caller::key("a", Owner("one".into())), Caller::key("b", Owner("two".into())));
+    let import = |caller: Caller, replace| {
+        let (control, image) = (control.clone(), Box::new(std::io::Cursor::new(b"an image")));
+        async move { control.import_template(&caller, "small".parse().unwrap(), replace, image).await }
+    };
+    let name = || "small".parse().unwrap();
+    // A name that nobody has is not replaced, whatever was asked for.
+    import(one.clone(), true).await.unwrap();
+    for refused in [
+        import(two.clone(), true).await.unwrap_err(),
+        control.remove_template(&two, name()).await.unwrap_err(),
+    ] {
+        assert_eq!(refused.fault(), Fault::Forbidden, "{refused}");
+        assert!(refused.to_string().contains("rule `owner`"), "{refused}");
+    }
+    assert_eq!(import(two.clone(), false).await.unwrap_err().fault(), Fault::Conflict);
+    let seen = control.template(&two, &name()).await.unwrap();
+    assert_eq!(seen.record.owner, Owner("one".into()));
+    let wish = Wish { template: Some("small".into()), ..named("made") };
+    control.create(&two, wish).await.unwrap();
+
+    import(one.clone(), true).await.unwrap();
+    // Whoever runs the machine may do both, and what they import is theirs.
+    import(Caller::local(), true).await.unwrap();
+    assert_eq!(import(one.clone(), true).await.unwrap_err().fault(), Fault::Forbidden);
+    control.remove_template(&Caller::local(), name()).await.unwrap();
+    import(two.clone(), false).await.unwrap();
+    control.remove_template(&two, name()).await.unwrap();
+    assert_eq!(control.remove_template(&two, name()).await.unwrap_err().fault(), Fault::NotFound);
+}

@@ -17,6 +17,7 @@ use provider::fake::FakeBackend;
 use store::sqlite::SqliteStore;
 use store::{LeaseQuery, Store};
 use tokio::runtime::Runtime;
+use tokio_util::task::TaskTracker;
 
 const LIVES: u32 = 100;
 const STEPS: usize = 100;
@@ -105,11 +106,16 @@ impl World {
     }
 
     fn crash(&mut self) {
+        self.end();
+        self.begin();
+    }
+
+    /// Nothing that the daemon was at goes on.
+    fn end(&mut self) {
         if let Some((runtime, control)) = self.daemon.take() {
             drop(control);
             runtime.shutdown_background();
         }
-        self.begin();
     }
 
     fn run<T>(&self, work: impl AsyncFnOnce(&Control) -> T) -> T {
@@ -121,7 +127,8 @@ impl World {
     fn crash_within(&mut self, turns: u8, work: impl Future<Output = ()> + Send + 'static) {
         let (runtime, _) = self.daemon.as_ref().unwrap();
         runtime.block_on(async {
-            tokio::spawn(work);
+            let tasks = TaskTracker::new();
+            tasks.spawn(work);
             for _ in 0..turns {
                 tokio::task::yield_now().await;
             }
@@ -134,14 +141,11 @@ impl World {
         match *step {
             Step::Create(which) => {
                 let made = self.run(async |control| control.create(&caller, named(which)).await);
-                match self.expected.get(&which) {
-                    Some(_) => {
-                        assert!(matches!(made, Err(ControlError::NameTaken { .. })), "{made:?}");
-                    }
-                    None => {
-                        made.unwrap();
-                        self.made(which);
-                    }
+                if self.expected.contains_key(&which) {
+                    assert!(matches!(made, Err(ControlError::NameTaken { .. })), "{made:?}");
+                } else {
+                    made.unwrap();
+                    self.made(which);
                 }
             }
             Step::CreateThroughCrash(which, turns) => {
@@ -206,15 +210,7 @@ impl World {
                 self.expected.remove(&which);
             }
             Step::EndBehindItsBack(which) => {
-                let lease = self.run(async |control| control.get(&caller, &named_so(which)));
-                let Ok(lease) = lease else { return };
-                let permitted = Rules::default()
-                    .decide(&caller, Action::Manage(&lease), lease.id.clone())
-                    .unwrap();
-                let provider = self.backend.provider();
-                self.run(async |_| provider.stop(&permitted).await.unwrap());
-                self.expected.get_mut(&which).into_iter().for_each(|one| one.running = false);
-                self.run(async |control| control.reconcile().await.unwrap());
+                self.end_behind_its_back(which);
             }
             Step::Reconcile => {
                 let found = self.run(async |control| control.reconcile().await.unwrap());
@@ -227,14 +223,23 @@ impl World {
             Step::Crash => self.crash(),
             Step::LoseIndex => {
                 self.run(async |control| control.close().await);
-                if let Some((runtime, control)) = self.daemon.take() {
-                    drop(control);
-                    runtime.shutdown_background();
-                }
+                self.end();
                 self.folder = tempfile::tempdir().unwrap();
                 self.begin();
             }
         }
+    }
+
+    fn end_behind_its_back(&mut self, which: u8) {
+        let caller = Caller::local();
+        let lease = self.run(async |control| control.get(&caller, &named_so(which)));
+        let Ok(lease) = lease else { return };
+        let permitted =
+            Rules::default().decide(&caller, Action::Manage(&lease), lease.id.clone()).unwrap();
+        let provider = self.backend.provider();
+        self.run(async |_| provider.stop(&permitted).await.unwrap());
+        self.expected.get_mut(&which).into_iter().for_each(|one| one.running = false);
+        self.run(async |control| control.reconcile().await.unwrap());
     }
 
     fn made(&mut self, which: u8) {

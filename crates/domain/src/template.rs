@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::{ImageReport, Timestamp};
+use crate::{ImageReport, Owner, Timestamp};
 
 /// Names that every Soma has for the host's own system.
 const RESERVED: [&str; 2] = ["default", "base"];
@@ -73,7 +73,7 @@ impl fmt::Display for TemplateName {
 }
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// What is written down with a template, in its own folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +81,9 @@ pub struct TemplateRecord {
     version: u32,
     /// What it is called.
     pub name: TemplateName,
+    /// Whose it is. Version 1 knew none, nor any key of another owner than the usual.
+    #[serde(default)]
+    pub owner: Owner,
     /// When it was imported.
     pub created_at: Timestamp,
     /// What it was imported from, and what became of it.
@@ -104,8 +107,13 @@ pub enum InvalidTemplateRecord {
 
 impl TemplateRecord {
     /// The record of a template that is about to be kept.
-    pub fn new(name: TemplateName, created_at: Timestamp, image: ImageReport) -> Self {
-        Self { version: VERSION, name, created_at, image }
+    pub fn new(
+        name: TemplateName,
+        owner: Owner,
+        created_at: Timestamp,
+        image: ImageReport,
+    ) -> Self {
+        Self { version: VERSION, name, owner, created_at, image }
     }
 
     /// As it is written down.
@@ -145,11 +153,15 @@ mod tests {
     #[test]
     fn a_record_comes_back_and_a_later_one_is_refused() {
         let name: TemplateName = "debian".parse().unwrap();
-        let record = TemplateRecord::new(name, Timestamp(7), ImageReport::default());
+        let owner = Owner("acme".to_owned());
+        let record = TemplateRecord::new(name, owner, Timestamp(7), ImageReport::default());
         let text = record.to_text().unwrap();
         assert_eq!(TemplateRecord::from_text(&text).unwrap(), record);
-        let later = text.replace("\"version\":1", "\"version\":2");
-        assert!(TemplateRecord::from_text(&later).unwrap_err().to_string().contains("version 2"));
+        let later = text.replace("\"version\":2", "\"version\":3");
+        assert!(TemplateRecord::from_text(&later).unwrap_err().to_string().contains("version 3"));
+        let first = text.replace("\"version\":2", "\"version\":1");
+        let first = first.replace("\"owner\":\"acme\",", "");
+        assert_eq!(TemplateRecord::from_text(&first).unwrap().owner, Owner::default());
         assert!(TemplateRecord::from_text("{}").is_err());
     }
 }

@@ -6,7 +6,7 @@
 //! `proto/golden`.
 
 /// The protocol of this tree. It grows with every addition.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// The protocol of guests that tell no number.
 pub const FIRST: u32 = 1;
@@ -36,10 +36,14 @@ pub const FILES: Feature = Feature { name: "files", since: 3 };
 /// Why a command failed, told with its end. A guest without it tells nothing.
 pub const CAUSES: Feature = Feature { name: "causes", since: 4 };
 
+/// Paths that are not UTF-8, what links say, and making links. A guest without it would take a
+/// path as bytes for none.
+pub const RAW_PATHS: Feature = Feature { name: "raw-paths", since: 5 };
+
 /// Everything that came after the first version and that a caller has to know of. Calls that an
 /// older guest refuses by itself, as it does terminals and watching, are not here: E2B's own
 /// agent has them and tells no number.
-pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS, FILES, CAUSES];
+pub const FEATURES: &[Feature] = &[PORTS, USAGE, OFFSETS, FILES, CAUSES, RAW_PATHS];
 
 #[cfg(test)]
 mod tests {

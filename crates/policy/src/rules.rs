@@ -1,6 +1,6 @@
 //! The rules, and the decisions that follow from them.
 
-use domain::{Bytes, Lease, Limits, MilliCpus, SandboxSpec};
+use domain::{Bytes, Lease, Limits, MilliCpus, Owner, SandboxSpec, TemplateName};
 
 use crate::{Caller, Who};
 
@@ -26,8 +26,10 @@ pub enum Action<'a> {
     Oversee,
     /// See which templates there are.
     SeeTemplates,
-    /// Import a template, or remove one.
-    ManageTemplates,
+    /// Import a template under a name that nobody has.
+    ImportTemplate,
+    /// Replace or remove a template. Whose it is, where that can be read.
+    ChangeTemplate(&'a TemplateName, Option<&'a Owner>),
 }
 
 /// What an operator allows on this machine.
@@ -61,7 +63,7 @@ impl Default for Rules {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Rule {
-    /// A sandbox is its owner's.
+    /// A sandbox is its owner's, and so is a template.
     Owner,
     /// There are so many sandboxes at the most.
     Sandboxes,
@@ -131,7 +133,8 @@ impl Rules {
                 self.may_use(limits)?;
             }
             Action::Oversee => may_oversee(caller)?,
-            Action::SeeTemplates | Action::ManageTemplates => may_use_templates(caller)?,
+            Action::SeeTemplates | Action::ImportTemplate => may_use_templates(caller)?,
+            Action::ChangeTemplate(name, owner) => may_change_template(caller, name, owner)?,
         }
         Ok(Permitted { subject })
     }
@@ -183,24 +186,44 @@ impl Rules {
     }
 }
 
-/// Templates are the machine's: whoever has a key shares them.
+/// Who looks after the machine itself.
 fn may_oversee(caller: &Caller) -> Result<(), Denied> {
     match &caller.who {
         Who::Soma | Who::Local => Ok(()),
         // The first owner is the machine's own.
-        Who::Key { .. } if caller.owner == domain::Owner::default() => Ok(()),
+        Who::Key { .. } if caller.owner == Owner::default() => Ok(()),
         Who::Key { .. } | Who::Token { .. } => {
             denied(Rule::Owner, "this is for whoever runs the machine: ask them")
         }
     }
 }
 
+/// Whoever has a key sees templates, makes sandboxes from them, and imports more.
 fn may_use_templates(caller: &Caller) -> Result<(), Denied> {
     match caller.who {
         Who::Soma | Who::Local | Who::Key { .. } => Ok(()),
         Who::Token { .. } => {
             denied(Rule::Token, "a sandbox's token has no templates: use an API key")
         }
+    }
+}
+
+/// Sandboxes of everybody are made from a template, so nobody changes another's under them.
+fn may_change_template(
+    caller: &Caller,
+    name: &TemplateName,
+    owner: Option<&Owner>,
+) -> Result<(), Denied> {
+    may_use_templates(caller)?;
+    match caller.who {
+        Who::Key { .. } if owner != Some(&caller.owner) => {
+            let reason = format!(
+                "template `{name}` was imported by somebody else: choose another name, or ask \
+                 whoever runs this machine"
+            );
+            denied(Rule::Owner, reason)
+        }
+        _ => Ok(()),
     }
 }
 
@@ -224,7 +247,7 @@ fn denied(rule: Rule, reason: impl Into<String>) -> Result<(), Denied> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{Owner, SandboxId, Timestamp};
+    use domain::{SandboxId, Timestamp};
 
     use super::*;
 
@@ -274,8 +297,30 @@ mod tests {
         assert_eq!(rule(rules.decide(&caller, Action::Use(&other), ())), Some(Rule::Token));
         let create = Action::Create { spec: &own.spec, existing: 0 };
         assert_eq!(rule(rules.decide(&caller, create, ())), Some(Rule::Token));
-        for action in [Action::SeeTemplates, Action::ManageTemplates] {
+        let name = "debian".parse().unwrap();
+        let change = Action::ChangeTemplate(&name, Some(&own.owner));
+        for action in [Action::SeeTemplates, Action::ImportTemplate, change] {
             assert_eq!(rule(rules.decide(&caller, action, ())), Some(Rule::Token), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn a_template_is_changed_by_its_owner_and_whoever_runs_the_machine() {
+        let name = "debian".parse().unwrap();
+        let (own, foreign) = (Owner("here".into()), Owner("there".into()));
+        let key = Caller::key("ci", own.clone());
+        let change = |caller: &Caller, owner| {
+            rule(Rules::default().decide(caller, Action::ChangeTemplate(&name, owner), ()))
+        };
+        assert_eq!(change(&key, Some(&own)), None);
+        assert_eq!(change(&key, Some(&foreign)), Some(Rule::Owner));
+        // Of one that cannot be read nobody knows whose it is.
+        assert_eq!(change(&key, None), Some(Rule::Owner));
+        for owner in [Some(&own), Some(&foreign), None] {
+            assert_eq!(change(&Caller::local(), owner), None);
+        }
+        for action in [Action::SeeTemplates, Action::ImportTemplate] {
+            assert_eq!(rule(Rules::default().decide(&key, action, ())), None, "{action:?}");
         }
     }
 

@@ -5,6 +5,8 @@
 //!     guest/       process 1 and the supervisor: never short because of the workload, with
 //!                  limits of its own
 //!     workload/    every command; here the limits are
+//!     reserve/     commands for which the workload has no process left, so that somebody can
+//!                  end what fills it; small, and nothing else ever gets in
 //! ```
 //!
 //! Processes are placed once, when a sandbox is prepared, and what they fork stays where they
@@ -36,7 +38,12 @@ pub(crate) enum Part {
     Guest,
     /// For everything that the sandbox's owner runs.
     Workload,
+    /// For what the owner runs when the workload is at its limit of processes.
+    Reserve,
 }
+
+/// The folders of all parts, below that of the whole.
+const PARTS: [&str; 3] = ["guest", "workload", "reserve"];
 
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
@@ -74,8 +81,9 @@ impl Group {
     /// Makes them, without limits.
     pub(crate) fn make(&self) -> Result<(), Failure> {
         for folder in &self.folders {
-            for folder in [folder, &folder.join("guest"), &folder.join("workload")] {
-                fs::create_dir_all(folder).step(&format!("make `{}`", folder.display()))?;
+            for part in PARTS {
+                let folder = folder.join(part);
+                fs::create_dir_all(&folder).step(&format!("make `{}`", folder.display()))?;
             }
         }
         Ok(())
@@ -88,6 +96,7 @@ impl Group {
                 Part::Whole => folder.clone(),
                 Part::Guest => folder.join("guest"),
                 Part::Workload => folder.join("workload"),
+                Part::Reserve => folder.join("reserve"),
             };
             write(&folder.join("cgroup.procs"), &pid.as_raw_pid().to_string())?;
         }
@@ -109,10 +118,12 @@ impl Group {
         self.limit_part("workload", &share)
     }
 
-    /// Sets what process 1 and the supervisor may use: plenty for their work, and a wall in case
-    /// somebody inside gets hold of process 1.
-    pub(crate) fn limit_guest(&self) -> Result<(), Failure> {
-        self.limit_part("guest", &Share { memory: 256 << 20, cpus: 1000, pids: 64 })
+    /// Sets what the parts beside the workload may use. Process 1 and the supervisor get plenty
+    /// for their work, and a wall in case somebody inside gets hold of process 1. The reserve gets
+    /// what a shell needs to look around and kill: whoever fills it too has no more than that.
+    pub(crate) fn limit_beside(&self) -> Result<(), Failure> {
+        self.limit_part("guest", &Share { memory: 256 << 20, cpus: 1000, pids: 64 })?;
+        self.limit_part("reserve", &Share { memory: 64 << 20, cpus: 500, pids: 16 })
     }
 
     fn limit_part(&self, part: &str, share: &Share) -> Result<(), Failure> {
@@ -187,8 +198,8 @@ impl Group {
     /// Every process in any part, as the host counts them.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         let Some(folder) = self.folders.first() else { return Vec::new() };
-        ["", "guest", "workload"]
-            .iter()
+        std::iter::once("")
+            .chain(PARTS)
             .flat_map(|part| read_numbers(&folder.join(part).join("cgroup.procs")))
             .filter_map(Pid::from_raw)
             .collect()
@@ -205,9 +216,10 @@ impl Group {
     /// Removes the cgroups. Fails with `ResourceBusy` while a process is still dying.
     pub(crate) fn remove(&self) -> io::Result<()> {
         for folder in &self.folders {
-            for part in ["guest", "workload", ""] {
+            for part in PARTS {
                 remove_folder(&folder.join(part))?;
             }
+            remove_folder(folder)?;
         }
         Ok(())
     }

@@ -8,7 +8,8 @@
 //! - nothing is mounted, unmounted or made the root (a domain of Landlock forbids that by itself);
 //! - nobody traces, or sends signals to, a process outside of the commands: not process 1.
 //!
-//! It is put on the spawner, whose children are all commands, and not on process 1.
+//! It is put on the spawners, whose children are all commands, and not on process 1. It is one
+//! domain for both, so that commands can send signals to each other.
 
 use landlock::{
     ABI, Access as _, AccessFs, CompatLevel, Compatible as _, PathBeneath, PathFd, Ruleset,

@@ -7,9 +7,9 @@
 //!                    become the sandbox's base id, keeping capabilities
 //!                    clone into all namespaces --> waits
 //!                    write its id maps
-//!                    make its file systems ------> attach them, pivot, fork the spawner
+//!                    make its file systems ------> attach them, pivot, fork the spawners
 //!                    place all in cgroups -------> give up capabilities, put filters on,
-//!   <--- ready ----- wait for the guest <--------- execute the guest and the spawner
+//!   <--- ready ----- wait for the guest <--------- execute the guest and the spawners
 //!                    give up everything, become the supervisor
 //! ```
 //!
@@ -71,6 +71,14 @@ pub(crate) struct Order {
     pub(crate) open_files: Option<u64>,
     /// How many processes it may have, where no cgroup counts them.
     pub(crate) processes: Option<u32>,
+}
+
+impl Order {
+    /// Whether the sandbox has a reserve of processes: where cgroups count them. Counted by id,
+    /// the sandbox's root has an allowance of its own, and that is as good.
+    fn has_reserve(&self) -> bool {
+        self.group.is_there() && self.processes.is_none()
+    }
 }
 
 /// A launcher at work.

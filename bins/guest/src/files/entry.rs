@@ -4,13 +4,13 @@
 //! it leads to, `symlink_target` is where that is, permissions, owner and time are the link's own.
 //! A link that leads nowhere has the type `FILE_TYPE_SYMLINK` and the text of the link as target.
 //!
-//! Names that are not UTF-8 cannot be told in this protocol: their stray bytes are shown as
-//! U+FFFD, so that one such file does not hide the rest of its folder. A path with a shown U+FFFD
-//! does not lead back to the file; a command can still reach it.
+//! Names that are not UTF-8 cannot be told in E2B's protocol: their stray bytes are shown as
+//! U+FFFD, so that one such file does not hide the rest of its folder. Such a path is told as bytes
+//! besides, and so is what a link says.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
 use buffa_types::google::protobuf::Timestamp;
@@ -42,6 +42,7 @@ pub(crate) fn describe_at(
     let mut entry = EntryInfo {
         name: shown.file_name().unwrap_or(OsStr::new("/")).to_string_lossy().into_owned(),
         path: shown.to_string_lossy().into_owned(),
+        path_bytes: shown.to_str().is_none().then(|| shown.as_os_str().as_bytes().to_vec()),
         permissions: permissions(stat.st_mode),
         owner: names.user(stat.st_uid),
         group: names.group(stat.st_gid),
@@ -57,6 +58,8 @@ pub(crate) fn describe_at(
         }
         return Ok(entry);
     }
+    let text = rustix::fs::readlinkat(folder, path, Vec::new()).ok();
+    entry.link_text = text.as_ref().map(|text| text.as_bytes().to_vec());
     if let Some((target, stat)) = follow(folder, path) {
         entry.r#type = entry_type(FileType::from_raw_mode(stat.st_mode)).into();
         entry.mode = stat.st_mode & 0o777;
@@ -64,9 +67,7 @@ pub(crate) fn describe_at(
         entry.symlink_target = Some(target.to_string_lossy().into_owned());
     } else {
         entry.r#type = EntryType::FILE_TYPE_SYMLINK.into();
-        entry.symlink_target = rustix::fs::readlinkat(folder, path, Vec::new())
-            .ok()
-            .map(|text| text.to_string_lossy().into_owned());
+        entry.symlink_target = text.map(|text| text.to_string_lossy().into_owned());
     }
     Ok(entry)
 }

@@ -17,6 +17,7 @@ pub(crate) mod error;
 pub(crate) mod folders;
 pub(crate) mod glob;
 pub(crate) mod grep;
+pub(crate) mod link;
 mod list;
 mod listing;
 pub(crate) mod memory;
@@ -27,6 +28,8 @@ pub(crate) mod remove;
 mod walk;
 mod watch;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -37,6 +40,7 @@ use guest_proto::filesystem::{
     MoveResponse, RemoveRequest, RemoveResponse, RemoveWatcherRequest, RemoveWatcherResponse,
     StatRequest, StatResponse, WatchDirRequest, WatchDirResponse,
 };
+use guest_proto::version;
 use rustix::io::Errno;
 
 pub(crate) use error::{FileError, FileErrorKind};
@@ -68,8 +72,12 @@ impl Filesystem {
     }
 
     /// What the caller means by `path`.
-    fn expand(&self, path: &str, user: &User) -> Result<PathBuf, FileError> {
+    fn expand(&self, path: impl AsRef<OsStr>, user: &User) -> Result<PathBuf, FileError> {
         expand(&self.state, path, user)
+    }
+
+    fn path<'a>(&self, text: &'a str, bytes: Option<&'a [u8]>) -> &'a OsStr {
+        spelled(&self.state, text, bytes)
     }
 }
 
@@ -80,9 +88,20 @@ pub(crate) fn find_user(state: &State, named: Option<String>) -> Result<User, Fi
 }
 
 /// What `user` means by `path`.
-pub(crate) fn expand(state: &State, path: &str, user: &User) -> Result<PathBuf, FileError> {
+pub(crate) fn expand(
+    state: &State,
+    path: impl AsRef<OsStr>,
+    user: &User,
+) -> Result<PathBuf, FileError> {
     let workdir = state.defaults().workdir.clone();
     paths::expand(path, user, workdir.as_deref()).map_err(FileError::invalid)
+}
+
+/// The path of a request: its bytes, where it has some that are no text.
+pub(crate) fn spelled<'a>(state: &State, text: &'a str, bytes: Option<&'a [u8]>) -> &'a OsStr {
+    // A guest that acts as an earlier one passes over what that did not know.
+    let bytes = bytes.filter(|_| state.protocol >= version::RAW_PATHS.since);
+    bytes.map_or(OsStr::new(text), OsStr::from_bytes)
 }
 
 /// Runs long file work with a user's own permissions, once there is a place for it.
@@ -117,7 +136,7 @@ impl proto::Filesystem for Filesystem {
         request: ServiceRequest<'_, StatRequest>,
     ) -> ServiceResult<StatResponse> {
         let user = self.caller(&context)?;
-        let path = self.expand(request.path, &user)?;
+        let path = self.expand(self.path(request.path, request.path_bytes), &user)?;
         let entry = blocking::short(move || describe(&path)).await?;
         Response::ok(StatResponse { entry: entry.into(), ..StatResponse::default() })
     }
@@ -128,7 +147,7 @@ impl proto::Filesystem for Filesystem {
         request: ServiceRequest<'_, MakeDirRequest>,
     ) -> ServiceResult<MakeDirResponse> {
         let user = self.caller(&context)?;
-        let path = self.expand(request.path, &user)?;
+        let path = self.expand(self.path(request.path, request.path_bytes), &user)?;
         let entry = blocking::short(move || make_dir(&path, &user)).await?;
         Response::ok(MakeDirResponse { entry: entry.into(), ..MakeDirResponse::default() })
     }
@@ -155,7 +174,7 @@ impl proto::Filesystem for Filesystem {
         request: ServiceRequest<'_, ListDirRequest>,
     ) -> ServiceResult<Finished> {
         let user = self.caller(&context)?;
-        let path = self.expand(request.path, &user)?;
+        let path = self.expand(self.path(request.path, request.path_bytes), &user)?;
         let depth = request.depth;
         let mut listing = Listing::new(context.headers());
         let listing = blocking::long(move || {

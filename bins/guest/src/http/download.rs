@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use super::HttpError;
 use super::file_body::FileBody;
 use super::gzip_body;
-use super::query::parameter;
+use super::query::{parameter, raw_parameter};
 use super::range::{Version, Wanted, wanted};
 use crate::files::{self, FileError, blocking};
 use crate::server::Body;
@@ -28,7 +28,7 @@ const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_'
 /// Answers with the file that the request names.
 pub(super) async fn download(head: &Parts, state: &State) -> Result<Response<Body>, HttpError> {
     let user = files::find_user(state, parameter(head.uri.query(), "username")?)?;
-    let path = parameter(head.uri.query(), "path")?.unwrap_or_default();
+    let path = raw_parameter(head.uri.query(), "path").unwrap_or_default();
     let path = files::expand(state, &path, &user)?;
     let (file, version, path) = blocking::short(move || {
         let (file, stat) = open(&path)?;

@@ -1,27 +1,30 @@
 //! The part of an address after the question mark.
 
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
 use percent_encoding::percent_decode_str;
 
 use super::HttpError;
 
 /// The value of the parameter `name`, if it is there. Of several the first counts.
 pub(super) fn parameter(query: Option<&str>, name: &str) -> Result<Option<String>, HttpError> {
-    for pair in query.unwrap_or_default().split('&') {
+    let value = raw_parameter(query, name).map(OsString::into_string).transpose();
+    value.map_err(|_| HttpError::bad_request(format!("'{name}' is not UTF-8")))
+}
+
+/// The same as the bytes that were encoded, which paths are.
+pub(super) fn raw_parameter(query: Option<&str>, name: &str) -> Option<OsString> {
+    query.unwrap_or_default().split('&').find_map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        if decode(key).as_deref() == Some(name) {
-            return match decode(value) {
-                Some(value) => Ok(Some(value)),
-                None => Err(HttpError::bad_request(format!("'{name}' is not UTF-8"))),
-            };
-        }
-    }
-    Ok(None)
+        (decode(key) == name.as_bytes()).then(|| OsString::from_vec(decode(value)))
+    })
 }
 
 /// Decodes as forms are encoded, where `+` stands for a blank.
-fn decode(text: &str) -> Option<String> {
+fn decode(text: &str) -> Vec<u8> {
     let text = text.replace('+', " ");
-    percent_decode_str(&text).decode_utf8().ok().map(std::borrow::Cow::into_owned)
+    percent_decode_str(&text).collect()
 }
 
 #[cfg(test)]
@@ -45,7 +48,9 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_not_text_are_refused() {
+    fn bytes_that_are_not_text_are_refused_where_text_is_wanted() {
         assert!(parameter(Some("path=%ff"), "path").is_err());
+        let raw = raw_parameter(Some("path=a%ff+"), "path").unwrap();
+        assert_eq!(raw.into_vec(), b"a\xff ");
     }
 }

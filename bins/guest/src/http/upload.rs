@@ -6,6 +6,8 @@
 //! compressed as a whole (`Content-Encoding: gzip`). `mode`, which is ours and not E2B's, is the
 //! mode of all of them, in octal.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -21,7 +23,7 @@ use super::HttpError;
 use super::destination::Destination;
 use super::gunzip::Gunzip;
 use super::multipart::{Event, Malformed, Parser, Part};
-use super::query::parameter;
+use super::query::{parameter, raw_parameter};
 use crate::files::metadata::{self, Metadata};
 use crate::files::{self, attributes, blocking};
 use crate::server::Body;
@@ -87,7 +89,7 @@ pub(super) async fn ignore(head: &Parts, body: Incoming) {
 struct Upload<'a> {
     state: &'a State,
     user: User,
-    path: Option<String>,
+    path: Option<OsString>,
     metadata: Metadata,
     /// The mode that the files have in the end, where one was asked for.
     mode: Option<u32>,
@@ -110,7 +112,7 @@ impl<'a> Upload<'a> {
         Ok(Self {
             state,
             user: files::find_user(state, parameter(head.uri.query(), "username")?)?,
-            path: parameter(head.uri.query(), "path")?,
+            path: raw_parameter(head.uri.query(), "path"),
             metadata: metadata::in_headers(&head.headers)?,
             mode: parameter(head.uri.query(), "mode")?.as_deref().map(mode).transpose()?,
             is_compressed,
@@ -190,17 +192,19 @@ impl<'a> Upload<'a> {
         }
     }
 
-    fn path_of<'b>(&'b self, part: &'b Part) -> Result<&'b str, HttpError> {
+    fn path_of<'b>(&'b self, part: &'b Part) -> Result<&'b OsStr, HttpError> {
         let path = self.path.as_deref().filter(|path| !path.is_empty());
-        path.or(part.filename.as_deref()).filter(|path| !path.is_empty()).ok_or_else(|| {
-            HttpError::bad_request("neither 'path' nor a file name says where the file goes")
-        })
+        path.or(part.filename.as_deref().map(OsStr::new))
+            .filter(|path| !path.is_empty())
+            .ok_or_else(|| {
+                HttpError::bad_request("neither 'path' nor a file name says where the file goes")
+            })
     }
 
-    async fn open(&self, path: &str) -> Result<Destination, HttpError> {
+    async fn open(&self, path: &OsStr) -> Result<Destination, HttpError> {
         let mut expanded = files::expand(self.state, path, &self.user)?;
         // Making a relative path absolute drops a slash at its end, which says "a folder".
-        if path.ends_with('/') {
+        if path.as_bytes().ends_with(b"/") {
             expanded.push("");
         }
         let (user, metadata, mode) = (self.user.clone(), self.metadata.clone(), self.mode);

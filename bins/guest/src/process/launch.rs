@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::fcntl_dupfd_cloexec;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
 use tokio::io::Interest;
@@ -15,16 +15,18 @@ use tokio::sync::Semaphore;
 
 use super::terminal::{Opened, Size, Terminal};
 use crate::keeper::{Order, Report};
-use crate::spawner::{Command, Request};
+use crate::spawner::{Body, Command, Request};
 
 /// As many requests as are on their way at once. Each has five descriptors in the socket, and
 /// the kernel allows a user no more of those than open files.
 const MOST_AT_ONCE: usize = 32;
 
-/// The guest's end of the socket to the spawner.
+/// The guest's ends of the sockets to the spawners.
 #[derive(Debug)]
 pub(crate) struct Spawner {
-    socket: UnixDatagram,
+    workload: UnixDatagram,
+    /// The one with processes of its own, where there is one.
+    reserve: Option<UnixDatagram>,
     turns: Semaphore,
 }
 
@@ -57,58 +59,73 @@ pub(super) enum Ends {
 }
 
 impl Spawner {
-    /// Takes over the guest's end of the socket.
-    pub(crate) fn new(socket: OwnedFd) -> io::Result<Self> {
-        Ok(Self { socket: watched(socket)?, turns: Semaphore::new(MOST_AT_ONCE) })
+    /// Takes over the guest's ends of the sockets.
+    pub(crate) fn new(workload: OwnedFd, reserve: Option<OwnedFd>) -> io::Result<Self> {
+        let (workload, reserve) = (watched(workload)?, reserve.map(watched).transpose()?);
+        Ok(Self { workload, reserve, turns: Semaphore::new(MOST_AT_ONCE) })
     }
 
-    /// Waits until the spawner is gone. It never says anything, so this is all it is read for.
+    /// Waits until the workload's spawner is gone. It never says anything, so this is all it is
+    /// read for. A sandbox whose reserve is gone does without.
     pub(crate) async fn gone(&self) {
         loop {
-            let read = self
-                .socket
-                .async_io(Interest::READABLE, || Ok(rustix::io::read(&self.socket, &mut [0; 16])?));
+            let read = self.workload.async_io(Interest::READABLE, || {
+                Ok(rustix::io::read(&self.workload, &mut [0; 16])?)
+            });
             if !matches!(read.await, Ok(1..)) {
                 return;
             }
         }
     }
 
-    /// Starts a command.
+    /// Starts a command; in the reserve when the workload is at its limit of processes.
     pub(super) async fn launch(&self, command: &Command, wish: Wish) -> io::Result<Launched> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
         let body = command.to_file()?;
-        let (ends, [child_stdin, child_stdout, child_stderr]) = match wish {
-            Wish::Pipes { stdin } => pipes(stdin)?,
-            Wish::Terminal(size) => terminal(size, command.uid)?,
+        let full = match (launch_at(&self.workload, command, &body, wish).await, &self.reserve) {
+            (Err(full), Some(_)) if Errno::from_io_error(&full) == Some(Errno::AGAIN) => full,
+            (other, _) => return other,
         };
-        let (control, keepers) =
-            socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        let control = Control::new(control)?;
-        let child =
-            [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd(), keepers.as_fd()];
-        self.socket
-            .async_io(Interest::WRITABLE, || Request::send(&self.socket, &body, child))
-            .await?;
-        drop((body, child_stdin, child_stdout, child_stderr, keepers));
+        let Some(reserve) = &self.reserve else { return Err(full) };
+        // Why the reserve cannot either is of no use to anybody: it has no limits to be told of.
+        launch_at(reserve, command, &body, wish).await.map_err(|_| full)
+    }
+}
 
-        let mut exec_errno = None;
-        let mut keeper = 0;
-        loop {
-            match control.report().await? {
-                Some(Report::Started { pid }) => {
-                    let pid = u32::try_from(pid).map_err(io::Error::other)?;
-                    return Ok(Launched { pid, keeper, control, ends, exec_errno });
-                }
-                Some(Report::Keeper { pid }) => keeper = pid,
-                Some(Report::NotExecuted { errno }) => exec_errno = Some(errno),
-                Some(Report::Failed { errno }) => {
-                    return Err(io::Error::from_raw_os_error(errno));
-                }
-                Some(Report::Exited { .. } | Report::Signalled { .. }) | None => {
-                    return Err(io::Error::other("its keeper is gone"));
-                }
+/// Starts a command through one spawner.
+async fn launch_at(
+    spawner: &UnixDatagram,
+    command: &Command,
+    body: &Body,
+    wish: Wish,
+) -> io::Result<Launched> {
+    let (ends, [child_stdin, child_stdout, child_stderr]) = match wish {
+        Wish::Pipes { stdin } => pipes(stdin)?,
+        Wish::Terminal(size) => terminal(size, command.uid)?,
+    };
+    let (control, keepers) =
+        socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
+    let control = Control::new(control)?;
+    let child = [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd(), keepers.as_fd()];
+    spawner.async_io(Interest::WRITABLE, || Request::send(spawner, body, child)).await?;
+    drop((child_stdin, child_stdout, child_stderr, keepers));
+
+    let mut exec_errno = None;
+    let mut keeper = 0;
+    loop {
+        match control.report().await? {
+            Some(Report::Started { pid }) => {
+                let pid = u32::try_from(pid).map_err(io::Error::other)?;
+                return Ok(Launched { pid, keeper, control, ends, exec_errno });
+            }
+            Some(Report::Keeper { pid }) => keeper = pid,
+            Some(Report::NotExecuted { errno }) => exec_errno = Some(errno),
+            Some(Report::Failed { errno }) => {
+                return Err(io::Error::from_raw_os_error(errno));
+            }
+            Some(Report::Exited { .. } | Report::Signalled { .. }) | None => {
+                return Err(io::Error::other("its keeper is gone"));
             }
         }
     }

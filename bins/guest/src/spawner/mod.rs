@@ -15,40 +15,66 @@
 //! command costs one fork and not two while somebody waits for it. Only when no keeper can be
 //! forked does the spawner answer, with the reason.
 //!
+//! A second spawner sits in a small cgroup beside the workload's: the reserve. It is asked when the
+//! workload is at its limit of processes, so that somebody can still look around and end what
+//! fills it. Nobody waits for it as a rule, so it forks no keeper ahead.
+//!
 //! [`keeper`]: crate::keeper
 
 mod request;
 
+use std::ffi::OsString;
 use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::process::getpid;
 use sys_linux::fdpass;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 
 use crate::keeper::{self, Report};
 
-pub(crate) use request::{Command, Request};
+pub(crate) use request::{Body, Command, Request};
 
 /// How long to wait before another attempt to fork a keeper.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The program `soma-guest spawn`: descriptor 3 is the socket to the guest.
-pub(crate) fn run() -> io::Result<ExitCode> {
-    crate::shut_off()?;
-    serve(fdpass::inherited(3)?)
+/// When a keeper is forked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    /// Before somebody asks.
+    Ahead,
+    /// When somebody asks.
+    OnDemand,
 }
 
-/// Keeps one keeper waiting for a request, until the guest is gone.
-pub(crate) fn serve(requests: OwnedFd) -> io::Result<ExitCode> {
+/// The program `soma-guest spawn [--reserve]`: descriptor 3 is the socket to the guest.
+pub(crate) fn run(arguments: &[OsString]) -> io::Result<ExitCode> {
+    crate::shut_off()?;
+    let readiness = match arguments {
+        [] => Readiness::Ahead,
+        [flag] if flag == "--reserve" => Readiness::OnDemand,
+        _ => return Err(io::Error::other("expected nothing, or `--reserve`")),
+    };
+    serve(fdpass::inherited(3)?, readiness)
+}
+
+/// Has a keeper for each request, until the guest is gone.
+pub(crate) fn serve(requests: OwnedFd, readiness: Readiness) -> io::Result<ExitCode> {
     sys_linux::process::reset_signals()?;
     // Keepers report to the guest; nobody asks how they ended.
     sys_linux::process::forget_children();
     let spawner = getpid();
-    while !hung_up(requests.as_fd())? {
+    loop {
+        if readiness == Readiness::OnDemand {
+            await_request(requests.as_fd())?;
+        }
+        if hung_up(requests.as_fd())? {
+            return Ok(ExitCode::SUCCESS);
+        }
         let forked = io::pipe().and_then(|(done, taken)| {
             let side = fork(Namespaces::NONE)?;
             Ok((side, done, taken))
@@ -67,7 +93,14 @@ pub(crate) fn serve(requests: OwnedFd) -> io::Result<ExitCode> {
             Err(error) => refuse_one(requests.as_fd(), &error)?,
         }
     }
-    Ok(ExitCode::SUCCESS)
+}
+
+/// Waits until there is a request, or nobody who could make one.
+fn await_request(requests: BorrowedFd<'_>) -> io::Result<()> {
+    match poll(&mut [PollFd::from_borrowed_fd(requests, PollFlags::IN)], None) {
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Waits a moment for a request and answers that no process can be had.

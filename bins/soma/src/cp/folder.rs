@@ -3,8 +3,10 @@
 //! All is done below a descriptor, one level at a time, and no link is followed on the way: who
 //! is inside chooses names and links, but not where on this machine they end up.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
@@ -19,6 +21,8 @@ pub(super) struct Folder {
     descriptor: OwnedFd,
     /// For messages.
     path: PathBuf,
+    /// The mode that it gets in the end, where its owner could not fill it otherwise.
+    narrowed: Option<u32>,
 }
 
 impl Folder {
@@ -28,15 +32,17 @@ impl Folder {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(CWD, path, flags, Mode::empty());
         let descriptor = opened.map_err(|error| here(path, "opened", error))?;
-        Ok(Self { descriptor, path: path.to_owned() })
+        Ok(Self { descriptor, path: path.to_owned(), narrowed: None })
     }
 
     /// Makes a folder in it, or opens the one that is there.
-    pub(super) fn folder(&self, name: &str, mode: u32) -> Result<Self, Failure> {
+    pub(super) fn folder(&self, name: &[u8], mode: u32) -> Result<Self, Failure> {
         let path = self.path.join(check(name)?);
+        let mut narrowed = None;
         // Its owner has to be able to write into it while it is filled.
         match rustix::fs::mkdirat(&self.descriptor, name, permissions(mode) | Mode::RWXU) {
-            Ok(()) | Err(Errno::EXIST) => {}
+            Ok(()) => narrowed = Some(mode).filter(|mode| mode & 0o700 != 0o700),
+            Err(Errno::EXIST) => {}
             Err(error) => return Err(here(&path, "made", error)),
         }
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -45,11 +51,20 @@ impl Folder {
             Errno::NOTDIR | Errno::LOOP => here(&path, "written", "it is there and no folder"),
             error => here(&path, "opened", error),
         })?;
-        Ok(Self { descriptor, path })
+        Ok(Self { descriptor, path, narrowed })
+    }
+
+    /// Gives it the mode that it was made for, once nothing more is written to it.
+    pub(super) fn finish(self) -> Result<(), Failure> {
+        let Some(mode) = self.narrowed else { return Ok(()) };
+        let failed = |error| here(&self.path, "finished", error);
+        // What the kernel gave it has the caller's mask taken off already.
+        let given = rustix::fs::fstat(&self.descriptor).map_err(failed)?.st_mode;
+        rustix::fs::fchmod(&self.descriptor, permissions(given & mode)).map_err(failed)
     }
 
     /// Makes a file in it, or empties the one that is there.
-    pub(super) fn file(&self, name: &str, mode: u32) -> Result<(File, PathBuf), Failure> {
+    pub(super) fn file(&self, name: &[u8], mode: u32) -> Result<(File, PathBuf), Failure> {
         let path = self.path.join(check(name)?);
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC
             // A pipe that is there would be waited for.
@@ -70,7 +85,7 @@ impl Folder {
 
     /// Makes a link in it, in the place of one that is there. It is not followed here, wherever it
     /// leads.
-    pub(super) fn link(&self, name: &str, text: &[u8]) -> Result<(), Failure> {
+    pub(super) fn link(&self, name: &[u8], text: &[u8]) -> Result<(), Failure> {
         let path = self.path.join(check(name)?);
         let failed = |error| here(&path, "made", error);
         match rustix::fs::symlinkat(text, &self.descriptor, name) {
@@ -95,12 +110,14 @@ fn permissions(mode: u32) -> Mode {
 }
 
 /// Refuses names that are not names.
-fn check(name: &str) -> Result<&str, Failure> {
-    if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\0']) {
+fn check(name: &[u8]) -> Result<&OsStr, Failure> {
+    let is_path = name.iter().any(|byte| matches!(byte, b'/' | 0));
+    if name.is_empty() || name == b"." || name == b".." || is_path {
+        let name = String::from_utf8_lossy(name);
         let message = format!("the sandbox has a file called `{name}`, which no file is called");
         return Err(Failure::new(FAILED, message));
     }
-    Ok(name)
+    Ok(OsStr::from_bytes(name))
 }
 
 #[cfg(test)]
@@ -116,7 +133,7 @@ mod tests {
         let inner = outside.path().join("inner");
         std::fs::create_dir(&inner).unwrap();
         let folder = Folder::open(&inner).unwrap();
-        for name in ["", ".", "..", "../x", "/etc/x", "a/b", "a\0b"] {
+        for name in [&b""[..], b".", b"..", b"../x", b"/etc/x", b"a/b", b"a\0b"] {
             assert!(folder.file(name, 0o644).is_err(), "{name:?}");
             assert!(folder.folder(name, 0o755).is_err(), "{name:?}");
             assert!(folder.link(name, b"x").is_err(), "{name:?}");
@@ -133,9 +150,9 @@ mod tests {
         symlink(outside.path(), inner.path().join("folder")).unwrap();
         symlink(outside.path().join("precious"), inner.path().join("file")).unwrap();
         let folder = Folder::open(inner.path()).unwrap();
-        assert!(folder.folder("folder", 0o755).is_err());
-        assert!(folder.file("file", 0o644).is_err());
-        folder.link("file", b"elsewhere").unwrap();
+        assert!(folder.folder(b"folder", 0o755).is_err());
+        assert!(folder.file(b"file", 0o644).is_err());
+        folder.link(b"file", b"elsewhere").unwrap();
         let text = std::fs::read_link(inner.path().join("file")).unwrap();
         assert_eq!(text, Path::new("elsewhere"));
         assert_eq!(std::fs::read(outside.path().join("precious")).unwrap(), b"kept");
@@ -146,13 +163,13 @@ mod tests {
         let inner = tempfile::tempdir().unwrap();
         std::fs::write(inner.path().join("file"), "a long text").unwrap();
         let folder = Folder::open(inner.path()).unwrap();
-        let (mut file, _) = folder.file("file", 0o4755).unwrap();
+        let (mut file, _) = folder.file(b"file", 0o4755).unwrap();
         file.write_all(b"short").unwrap();
         assert_eq!(std::fs::read(inner.path().join("file")).unwrap(), b"short");
         let pipe = inner.path().join("pipe");
         rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
-        assert!(folder.file("pipe", 0o644).is_err());
-        drop(folder.file("program", 0o4755).unwrap());
+        assert!(folder.file(b"pipe", 0o644).is_err());
+        drop(folder.file(b"program", 0o4755).unwrap());
         let mode = std::fs::metadata(inner.path().join("program")).unwrap().permissions().mode();
         assert_eq!(mode & 0o7100, 0o100);
     }

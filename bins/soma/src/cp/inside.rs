@@ -29,8 +29,8 @@ impl Inside {
     }
 
     /// What a path names; links are followed.
-    pub(super) async fn find(&self, path: &str) -> Result<Option<EntryInfo>, Failure> {
-        let path = if path.is_empty() { "." } else { path };
+    pub(super) async fn find(&self, path: &[u8]) -> Result<Option<EntryInfo>, Failure> {
+        let path = if path.is_empty() { b"." } else { path };
         match self.guest.stat(path, self.user()).await {
             Ok(entry) => Ok(Some(entry)),
             Err(GuestError::NotFound { .. }) => Ok(None),
@@ -39,18 +39,27 @@ impl Inside {
     }
 
     /// The text of a link, as it is and not where it leads.
-    pub(super) async fn link(&self, path: &str) -> Result<Bytes, Failure> {
-        self.run("readlink", vec!["-n".to_owned(), "--".to_owned(), path.to_owned()]).await
+    pub(super) async fn link(&self, entry: &EntryInfo, path: &[u8]) -> Result<Bytes, Failure> {
+        match &entry.link_text {
+            Some(text) => Ok(Bytes::copy_from_slice(text)),
+            // An older guest.
+            None => self.run("readlink", vec!["-n".to_owned(), "--".to_owned(), text(path)?]).await,
+        }
     }
 
     /// Makes a link, in the place of another one or a file that has its name.
-    pub(super) async fn make_link(&self, text: String, path: String) -> Result<(), Failure> {
-        let words = vec!["-sfn".to_owned(), "--".to_owned(), text, path];
-        self.run("ln", words).await.map(drop)
+    pub(super) async fn make_link(&self, says: &[u8], path: &[u8]) -> Result<(), Failure> {
+        match self.guest.make_link(path, says, self.user()).await {
+            Err(GuestError::TooOld { .. }) => {
+                let words = vec!["-sfn".to_owned(), "--".to_owned(), text(says)?, text(path)?];
+                self.run("ln", words).await.map(drop)
+            }
+            made => made.map_err(|error| refused_inside(&error)),
+        }
     }
 
     /// Gives folders their modes, the innermost first: it may be the last that can be done there.
-    pub(super) async fn set_modes(&self, modes: Vec<(u32, String)>) -> Result<(), Failure> {
+    pub(super) async fn set_modes(&self, modes: Vec<(u32, Vec<u8>)>) -> Result<(), Failure> {
         for (mode, path) in modes.into_iter().rev() {
             let attributes = Attributes { mode: Some(mode), ..Attributes::default() };
             let set = self.guest.set_attributes(&path, self.user(), attributes).await;
@@ -120,7 +129,40 @@ pub(super) fn followed(entry: &EntryInfo) -> Kind {
     }
 }
 
+/// The whole path of an entry, as its bytes.
+pub(super) fn path_of(entry: &EntryInfo) -> &[u8] {
+    entry.path_bytes.as_deref().unwrap_or(entry.path.as_bytes())
+}
+
+/// What an entry is called, as its bytes; nothing for the root.
+pub(super) fn name_of(entry: &EntryInfo) -> &[u8] {
+    match &entry.path_bytes {
+        // The guest's name for it shows what is no text as something else.
+        Some(path) => last(path),
+        None => entry.name.as_bytes(),
+    }
+}
+
+/// The last name of a path.
+pub(super) fn last(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    path[..end].rsplit(|byte| *byte == b'/').next().unwrap_or_default()
+}
+
 /// A path inside, one level down.
-pub(super) fn below(folder: &str, name: &str) -> String {
-    format!("{}/{name}", folder.trim_end_matches('/'))
+pub(super) fn below(folder: &[u8], name: &[u8]) -> Vec<u8> {
+    let end = folder.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    [&folder[..end], b"/", name].concat()
+}
+
+/// A path for messages.
+pub(super) fn shown(path: &[u8]) -> std::borrow::Cow<'_, str> {
+    String::from_utf8_lossy(path)
+}
+
+fn text(path: &[u8]) -> Result<String, Failure> {
+    String::from_utf8(path.to_vec()).map_err(|_| {
+        let message = format!("`{}` is not UTF-8, which this sandbox's guest wants", shown(path));
+        Failure::new(FAILED, message)
+    })
 }

@@ -1,17 +1,20 @@
 //! From here into a sandbox.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read as _;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use guest_proto::client::BoxError;
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
 use tokio::sync::mpsc;
 
-use super::inside::{Inside, Kind, below, followed};
-use super::{here, is_contents};
+use super::inside::{Inside, Kind, below, followed, path_of, shown};
+use super::{all_or_said, here, is_contents};
 use crate::failure::{FAILED, Failure, refused_inside};
 use crate::output::progress::Progress;
 
@@ -30,7 +33,7 @@ const DEEPEST: usize = 256;
 pub(super) async fn copy(
     inside: &Inside,
     source: &Path,
-    destination: &str,
+    destination: &[u8],
     progress: &Progress,
 ) -> Result<(), Failure> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -38,14 +41,14 @@ pub(super) async fn copy(
     let opened = opened.map_err(|error| here(source, "read", error))?;
     let stat = rustix::fs::fstat(&opened).map_err(|error| here(source, "read", error))?;
     let name = if is_contents(source.as_os_str().as_encoded_bytes()) {
-        "."
+        b"."
     } else {
         // That of `src/..` is nothing that anybody would want.
-        let name = source.file_name().and_then(|name| name.to_str());
-        name.ok_or_else(|| here(source, "copied", "it has no name that is UTF-8"))?
+        let name = source.file_name().map(OsStrExt::as_bytes);
+        name.ok_or_else(|| here(source, "copied", "it has no name"))?
     };
     let target = target(inside, destination, Some(name)).await?;
-    let mut modes = Vec::new();
+    let (mut modes, mut left_out) = (Vec::new(), 0);
     match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => {
             progress.expect(u64::try_from(stat.st_size).ok());
@@ -53,17 +56,18 @@ pub(super) async fn copy(
         }
         FileType::Directory => {
             note(&mut modes, stat.st_mode, &target);
-            tree(inside, opened, source, &target, &mut modes, progress).await?;
+            left_out = tree(inside, opened, source, &target, &mut modes, progress).await?;
         }
         _ => return Err(here(source, "copied", "it is neither a file nor a folder")),
     }
-    inside.set_modes(modes).await
+    inside.set_modes(modes).await?;
+    all_or_said(left_out)
 }
 
 /// Writes standard input to a file.
 pub(super) async fn stream(
     inside: &Inside,
-    destination: &str,
+    destination: &[u8],
     progress: &Progress,
 ) -> Result<(), Failure> {
     let target = target(inside, destination, None).await?;
@@ -73,38 +77,42 @@ pub(super) async fn stream(
 }
 
 /// Where it goes, when it is called so: into a folder that is there, or to that very path.
-async fn target(inside: &Inside, destination: &str, name: Option<&str>) -> Result<String, Failure> {
+async fn target(
+    inside: &Inside,
+    destination: &[u8],
+    name: Option<&[u8]>,
+) -> Result<Vec<u8>, Failure> {
     let found = inside.find(destination).await?;
     let is_folder = found.as_ref().is_some_and(|entry| matches!(followed(entry), Kind::Folder));
     let folder = match found {
-        Some(entry) if is_folder => entry.path,
-        None if destination.ends_with('/') => destination.to_owned(),
+        Some(entry) if is_folder => path_of(&entry).to_owned(),
+        None if destination.ends_with(b"/") => destination.to_owned(),
         _ => return Ok(destination.to_owned()),
     };
     match name {
-        Some(".") => Ok(folder),
+        Some(b".") => Ok(folder),
         Some(name) => Ok(below(&folder, name)),
-        None => Err(Failure::usage(format!("`{folder}` in the sandbox is a folder"))
+        None => Err(Failure::usage(format!("`{}` in the sandbox is a folder", shown(&folder)))
             .hint("say what to call the file in it")),
     }
 }
 
-/// Copies a folder with all in it. No link is followed.
+/// Copies a folder with all in it, and returns how many could not be read. No link is followed.
 async fn tree(
     inside: &Inside,
     folder: OwnedFd,
     source: &Path,
-    target: &str,
-    modes: &mut Vec<(u32, String)>,
+    target: &[u8],
+    modes: &mut Vec<(u32, Vec<u8>)>,
     progress: &Progress,
-) -> Result<(), Failure> {
+) -> Result<u64, Failure> {
     struct Level {
         folder: OwnedFd,
         path: PathBuf,
-        target: String,
+        target: Vec<u8>,
         left: std::vec::IntoIter<std::ffi::CString>,
     }
-    let enter = async |folder: OwnedFd, path: PathBuf, target: String| {
+    let enter = async |folder: OwnedFd, path: PathBuf, target: Vec<u8>| {
         let made = inside.guest.make_dir(&target, inside.user()).await;
         match made {
             Ok(_) | Err(guest_proto::GuestError::AlreadyExists { .. }) => {}
@@ -113,29 +121,36 @@ async fn tree(
         let left = names(&folder).map_err(|error| here(&path, "read", error))?.into_iter();
         Ok::<_, Failure>(Level { folder, path, target, left })
     };
+    let mut left_out = 0;
     let mut levels = vec![enter(folder, source.to_owned(), target.to_owned()).await?];
     while let Some(level) = levels.last_mut() {
         let Some(name) = level.left.next() else {
             levels.pop();
             continue;
         };
-        let Ok(text) = name.to_str() else {
-            let shown = level.path.join(&*name.to_string_lossy());
-            return Err(here(&shown, "copied", "its name is not UTF-8"));
-        };
-        let (path, target) = (level.path.join(text), below(&level.target, text));
-        let failed = |error: rustix::io::Errno| here(&path, "read", error);
+        let path = level.path.join(OsStr::from_bytes(name.as_bytes()));
+        let target = below(&level.target, name.as_bytes());
+        let failed = |error: Errno| here(&path, "read", error);
         let flags = AtFlags::SYMLINK_NOFOLLOW;
         let stat = rustix::fs::statat(&level.folder, &*name, flags).map_err(failed)?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let open = || rustix::fs::openat(&level.folder, &*name, flags, Mode::empty());
+        // One that nobody may read, or that is gone by now, does not keep the others.
+        let mut open = || match rustix::fs::openat(&level.folder, &*name, flags, Mode::empty()) {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error @ (Errno::ACCESS | Errno::PERM | Errno::NOENT | Errno::LOOP)) => {
+                left_out += 1;
+                progress.say(&format!("`{}` is left out: {error}\n", path.display()));
+                Ok(None)
+            }
+            Err(error) => Err(failed(error)),
+        };
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {
-                let file = open().map_err(failed)?;
+                let Some(file) = open()? else { continue };
                 upload(inside, file, &target, Some(stat.st_mode), progress).await?;
             }
             FileType::Directory => {
-                let folder = open().map_err(failed)?;
+                let Some(folder) = open()? else { continue };
                 note(modes, stat.st_mode, &target);
                 if levels.len() >= DEEPEST {
                     return Err(here(&path, "copied", "it is too deep"));
@@ -144,14 +159,12 @@ async fn tree(
             }
             FileType::Symlink => {
                 let link = rustix::fs::readlinkat(&level.folder, &*name, Vec::new());
-                let link = link.map_err(failed)?.into_string();
-                let link = link.map_err(|_| here(&path, "copied", "its text is not UTF-8"))?;
-                inside.make_link(link, target).await?;
+                inside.make_link(link.map_err(failed)?.as_bytes(), &target).await?;
             }
             _ => progress.say(&format!("`{}` is left out: it is no file\n", path.display())),
         }
     }
-    Ok(())
+    Ok(left_out)
 }
 
 /// What is in a folder, in order.
@@ -167,7 +180,7 @@ fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<std::ffi::CString>> {
     Ok(names)
 }
 
-fn note(modes: &mut Vec<(u32, String)>, mode: u32, path: &str) {
+fn note(modes: &mut Vec<(u32, Vec<u8>)>, mode: u32, path: &[u8]) {
     let mode = mode & 0o777;
     if mode != USUAL_FOLDER {
         modes.push((mode, path.to_owned()));
@@ -178,7 +191,7 @@ fn note(modes: &mut Vec<(u32, String)>, mode: u32, path: &str) {
 async fn upload(
     inside: &Inside,
     source: OwnedFd,
-    target: &str,
+    target: &[u8],
     mode: Option<u32>,
     progress: &Progress,
 ) -> Result<(), Failure> {

@@ -70,10 +70,10 @@ mod tests {
     #[test]
     fn a_secret_is_made_once_and_only_its_owner_reads_it() {
         let folder = tempfile::tempdir().unwrap();
-        let secret = || super::secret(folder.path()).unwrap();
-        let first = secret();
+        let read = || secret(folder.path()).unwrap();
+        let first = read();
         assert_ne!(first, [0; 32]);
-        assert_eq!(secret(), first);
+        assert_eq!(read(), first);
         let mode = fs::metadata(folder.path().join("secret")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }

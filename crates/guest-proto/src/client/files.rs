@@ -9,10 +9,10 @@ use connectrpc::client::CallOptions;
 
 use super::{GuestClient, GuestError, as_user, short};
 use crate::soma::guest::v1::{
-    CopyRequest, GlobRequest, GrepRequest, MakeDirRequest, MoveRequest, RemoveRequest,
-    SetAttributesRequest,
+    CopyRequest, GlobRequest, GrepRequest, MakeDirRequest, MakeLinkRequest, MoveRequest,
+    RemoveRequest, SetAttributesRequest,
 };
-use crate::version::FILES;
+use crate::version::{FILES, RAW_PATHS};
 
 /// How long a call may take that works on a whole tree. The guest finishes what it began.
 const TREE_TIMEOUT: Duration = Duration::from_mins(10);
@@ -174,15 +174,30 @@ impl GuestClient {
     /// Changes mode, owner and group of what a path leads to.
     pub async fn set_attributes(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + Sync + ?Sized),
         user: Option<&str>,
         attributes: Attributes,
     ) -> Result<(), GuestError> {
         self.require(FILES).await?;
         let Attributes { mode, owner, group } = attributes;
-        let path = path.to_owned();
-        let request = SetAttributesRequest { path, mode, owner, group, ..Default::default() };
+        let (path, path_bytes) = self.spelled(path.as_ref()).await?;
+        let request =
+            SetAttributesRequest { path, mode, owner, group, path_bytes, ..Default::default() };
         self.own.set_attributes_with_options(request, as_user(short(), user)?).await?;
+        Ok(())
+    }
+
+    /// Makes a symbolic link that says `text`, in the place of a file or link that is there.
+    pub async fn make_link(
+        &self,
+        path: &[u8],
+        text: &[u8],
+        user: Option<&str>,
+    ) -> Result<(), GuestError> {
+        self.require(RAW_PATHS).await?;
+        let (path, text) = (path.to_vec(), text.to_vec());
+        let request = MakeLinkRequest { path, text, ..Default::default() };
+        self.own.make_link_with_options(request, as_user(short(), user)?).await?;
         Ok(())
     }
 

@@ -10,7 +10,7 @@ use http::header::{CONTENT_RANGE, RANGE};
 use http::{Method, Request, Response, StatusCode, request};
 use http_body::Frame;
 use http_body_util::{BodyExt, StreamBody};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_encode, utf8_percent_encode};
 
 use super::error::BoxError;
 use super::state::{accept, short_body};
@@ -70,7 +70,12 @@ impl fmt::Debug for Download {
 
 impl GuestClient {
     /// Writes a file, and makes the folders above it.
-    pub async fn upload<S>(&self, path: &str, user: Option<&str>, body: S) -> Result<(), GuestError>
+    pub async fn upload<S>(
+        &self,
+        path: &(impl AsRef<[u8]> + Sync + ?Sized),
+        user: Option<&str>,
+        body: S,
+    ) -> Result<(), GuestError>
     where
         S: Stream<Item = Result<Bytes, BoxError>> + Send + Sync + 'static,
     {
@@ -82,7 +87,7 @@ impl GuestClient {
     /// Without a mode a new file has 0644, and one that is replaced keeps its own.
     pub async fn upload_with<S>(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + Sync + ?Sized),
         user: Option<&str>,
         mode: Option<u32>,
         body: S,
@@ -90,7 +95,7 @@ impl GuestClient {
     where
         S: Stream<Item = Result<Bytes, BoxError>> + Send + Sync + 'static,
     {
-        let mut uri = file_uri(path, user);
+        let mut uri = file_uri(path.as_ref(), user);
         if let Some(mode) = mode {
             self.require(FILES).await?;
             uri = format!("{uri}&mode={mode:o}");
@@ -109,7 +114,11 @@ impl GuestClient {
     }
 
     /// Reads a file.
-    pub async fn download(&self, path: &str, user: Option<&str>) -> Result<Download, GuestError> {
+    pub async fn download(
+        &self,
+        path: &(impl AsRef<[u8]> + Sync + ?Sized),
+        user: Option<&str>,
+    ) -> Result<Download, GuestError> {
         self.download_range(path, user, 0, None).await
     }
 
@@ -118,12 +127,12 @@ impl GuestClient {
     /// What lies beyond the end of the file is not there: less comes, or nothing.
     pub async fn download_range(
         &self,
-        path: &str,
+        path: &(impl AsRef<[u8]> + Sync + ?Sized),
         user: Option<&str>,
         start: u64,
         length: Option<u64>,
     ) -> Result<Download, GuestError> {
-        let mut request = Request::builder().method(Method::GET).uri(file_uri(path, user));
+        let mut request = Request::builder().method(Method::GET).uri(file_uri(path.as_ref(), user));
         if start > 0 || length.is_some() {
             // A range has one byte at least.
             let last = length.map(|length| start.saturating_add(length.max(1) - 1).to_string());
@@ -172,8 +181,9 @@ impl GuestClient {
     }
 }
 
-fn file_uri(path: &str, user: Option<&str>) -> String {
-    let path = utf8_percent_encode(path, NON_ALPHANUMERIC);
+/// A guest that takes text alone refuses a path that is none.
+fn file_uri(path: &[u8], user: Option<&str>) -> String {
+    let path = percent_encode(path, NON_ALPHANUMERIC);
     let mut uri = format!("{BASE}/files?path={path}");
     if let Some(user) = user {
         uri.push_str("&username=");

@@ -96,15 +96,21 @@ fn become_guest(
     set_host_name("sandbox").step("name the host")?;
     stand_alone()?;
 
-    let (gate, opened) = io::pipe().step("hold the spawner back")?;
-    let (guests, spawners) = link::pair().step("connect guest and spawner")?;
-    if let Side::Child = fork(Namespaces::NONE).step("start the spawner")? {
-        drop((opened, guests, ready));
-        let failed = become_spawner(order, filters, gate, spawners);
+    let (gate, opened) = io::pipe().step("hold the spawners back")?;
+    let (mut forked, forking) = io::pipe().step("hold the spawners back")?;
+    let connect = || link::pair().step("connect guest and spawner");
+    let (guests, spawners) = connect()?;
+    let (reserves, reserve) =
+        if order.has_reserve() { Some(connect()?).unzip() } else { (None, None) };
+    if let Side::Child = fork(Namespaces::NONE).step("start the spawners")? {
+        drop((opened, forked, guests, reserves, ready));
+        let failed = become_spawners(order, filters, gate, forking, spawners, reserve);
         let _ = link::send(outside, &failed, &[], SendFlags::empty());
         leave(70)
     }
-    drop((gate, spawners));
+    drop((gate, forking, spawners, reserve));
+    // Both are there once nobody holds the other end: now the launcher finds them.
+    let _ = forked.read(&mut [0]).step("wait for the spawners")?;
 
     let done: Result<(), Failure> = Ok(());
     link::send(outside, &done, &[], SendFlags::empty()).step("answer the launcher")?;
@@ -113,30 +119,55 @@ fn become_guest(
     identity::become_sandbox_root(order.ids)?;
     // No sandbox without a supervisor.
     set_parent_process_death_signal(Some(Signal::KILL)).step("bind to the supervisor")?;
-    execute(filters, "init", vec![guests, ready])
+    execute(filters, &["init"], [ready, guests].into_iter().chain(reserves).collect())
 }
 
-/// The spawner waits until it is in its cgroup: what it forks stays there.
+/// Becomes the spawner, and forks that of the reserve first: both are in one domain of Landlock, or
+/// a command in the reserve could not send signals to those in the workload.
+fn become_spawners(
+    order: &Order,
+    filters: &Filters,
+    gate: io::PipeReader,
+    forking: io::PipeWriter,
+    guest: OwnedFd,
+    reserve: Option<OwnedFd>,
+) -> Result<(), Failure> {
+    landlock::put_on()?;
+    if let Some(reserve) = reserve
+        && let Side::Child = fork(Namespaces::NONE).step("start the reserve's spawner")?
+    {
+        drop((forking, guest));
+        return become_spawner(order, filters, gate, reserve, &["spawn", "--reserve"]);
+    }
+    drop(forking);
+    become_spawner(order, filters, gate, guest, &["spawn"])
+}
+
+/// A spawner waits until it is in its cgroup: what it forks stays there.
 fn become_spawner(
     order: &Order,
     filters: &Filters,
     mut gate: io::PipeReader,
     guest: OwnedFd,
+    arguments: &[&str],
 ) -> Result<(), Failure> {
     let _ = gate.read(&mut [0]).step("wait for the gate")?;
     identity::limit_workload(order)?;
     identity::become_sandbox_root(order.ids)?;
-    landlock::put_on()?;
-    execute(filters, "spawn", vec![guest])
+    execute(filters, arguments, vec![guest])
 }
 
 /// The filters go on last: what comes before needs calls that they refuse.
-fn execute(filters: &Filters, program: &str, descriptors: Vec<OwnedFd>) -> Result<(), Failure> {
+fn execute(
+    filters: &Filters,
+    arguments: &[&str],
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), Failure> {
     let step = "execute the guest";
     filters.put_on()?;
     keep_only(descriptors).step(step)?;
     let error =
-        sys_linux::command::command("/run/soma/guest").arg0("soma-guest").arg(program).exec();
+        sys_linux::command::command("/run/soma/guest").arg0("soma-guest").args(arguments).exec();
     Err(error).step(step)
 }
 

@@ -175,21 +175,28 @@ fn finish(
     hear(inside)?;
     watch.lap("attach them and pivot");
 
-    let children = format!("{process}/task/{}/children", first.as_raw_pid());
-    let spawner = fs::read_to_string(children)
-        .step("find the spawner")?
-        .split_whitespace()
-        .next()
-        .and_then(|text| text.parse().ok())
-        .and_then(Pid::from_raw)
-        .ok_or_else(|| Failure::new("find the spawner", "it is not there", Kind::Broken))?;
+    let spawner = child_of(first)?;
     order.group.place(Part::Workload, spawner)?;
+    if order.has_reserve() {
+        order.group.place(Part::Reserve, child_of(spawner)?)?;
+    }
     order.group.place(Part::Guest, first)?;
     order.group.place(Part::Guest, getpid())?;
     order.group.settle()?;
-    order.group.limit_guest()?;
+    order.group.limit_beside()?;
     watch.lap("place the processes");
     tell(inside, &Word::Go, &[])
+}
+
+/// The first child of a process.
+fn child_of(parent: Pid) -> Result<Pid, Failure> {
+    let step = "find the spawners";
+    let parent = parent.as_raw_pid();
+    let children =
+        fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).step(step)?;
+    let first = children.split_whitespace().next().and_then(|text| text.parse().ok());
+    let missing = || Failure::new(step, "one is not there", Kind::Broken);
+    first.and_then(Pid::from_raw).ok_or_else(missing)
 }
 
 /// Waits for the guest's byte; when none comes, the reason may be on the other line.

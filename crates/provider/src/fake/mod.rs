@@ -18,19 +18,23 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Lifetime, Limits, SandboxId, SandboxSpec};
+use domain::{Ending, ImageReport, Lifetime, Limits, SandboxId, SandboxSpec, TemplateName};
 use guest::Guest;
 use guest_proto::ByteStream;
 use policy::Permitted;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::{Condition, LARGEST_RECORD, Observed, Provider, ProviderError};
+use crate::{
+    Archive, Condition, LARGEST_RECORD, Observed, Provider, ProviderError, Staged, Template,
+};
 
 /// The host of sandboxes that are not there. Clones are the same host.
 #[derive(Debug, Clone, Default)]
 pub struct FakeBackend {
     sandboxes: Arc<Mutex<BTreeMap<SandboxId, Sandbox>>>,
+    /// What is written down with each template; there is nothing else to one.
+    templates: Arc<Mutex<BTreeMap<TemplateName, String>>>,
 }
 
 #[derive(Debug)]
@@ -59,6 +63,10 @@ impl FakeBackend {
 
     fn sandboxes(&self) -> MutexGuard<'_, BTreeMap<SandboxId, Sandbox>> {
         self.sandboxes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn templates(&self) -> MutexGuard<'_, BTreeMap<TemplateName, String>> {
+        self.templates.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -268,6 +276,39 @@ impl Provider for FakeProvider {
             sandbox.limits = limits;
             Ok(())
         })?
+    }
+
+    async fn stage_template(&self, archive: Permitted<Archive>) -> Result<Staged, ProviderError> {
+        // Whatever it is, it is an image.
+        let sent = tokio::io::copy(&mut archive.into_inner(), &mut tokio::io::sink()).await;
+        sent.map_err(|error| ProviderError::Invalid { reason: error.to_string() })?;
+        Ok(Staged { slot: String::new(), report: ImageReport::default() })
+    }
+
+    async fn keep_template(
+        &self,
+        _staged: Staged,
+        name: &Permitted<TemplateName>,
+        record: &str,
+        replace: bool,
+    ) -> Result<(), ProviderError> {
+        check(record)?;
+        let (name, mut templates) = (name.get(), self.backend.templates());
+        if templates.contains_key(name) && !replace {
+            return Err(ProviderError::TemplateExists { name: name.clone() });
+        }
+        templates.insert(name.clone(), record.to_owned());
+        Ok(())
+    }
+
+    async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
+        let all = self.backend.templates().clone().into_iter();
+        Ok(all.map(|(name, record)| Template { name, record, sandboxes: Vec::new() }).collect())
+    }
+
+    async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {
+        let removed = self.backend.templates().remove(name.get());
+        removed.map(drop).ok_or_else(|| ProviderError::NoTemplate { name: name.get().clone() })
     }
 
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
