@@ -199,7 +199,7 @@ fn serve(home: &Home, variables: &[(String, String)]) -> (Child, String) {
     (child, address)
 }
 
-fn parse(bytes: &[u8]) -> Answer {
+pub(crate) fn parse(bytes: &[u8]) -> Answer {
     let end = bytes.windows(4).position(|window| window == b"\r\n\r\n").unwrap_or(bytes.len());
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let status = head.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);

@@ -3,6 +3,7 @@
 
 mod ends;
 mod golden;
+mod model;
 mod repeated;
 
 use rustix::process::{Pid, Signal, kill_process};

@@ -3,6 +3,7 @@
 //! - `attacks`: what hostile code tries, a test for each line of the list;
 //! - `commands`: every command of `soma`, from outside, with real sandboxes;
 //! - `conformance`: the promises of `Provider`, on every provider;
+//! - `crash`: whoever dies or meets an error at any system call, and nothing is lost;
 //! - `doctor`: `soma doctor` on machines made to lack things;
 //! - `engine`: the engine found again, killed, doubled;
 //! - `files`: folders watched and tokens shown through the client, in a real sandbox;
@@ -25,6 +26,7 @@
 mod attacks;
 mod commands;
 mod conformance;
+mod crash;
 mod daemon;
 mod doctor;
 mod engine;

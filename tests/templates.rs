@@ -88,6 +88,11 @@ fn small_system() -> Archive {
     archive.file("etc/marker", "from the image\n")
 }
 
+/// That system as a tar file.
+pub(crate) fn small_image() -> Vec<u8> {
+    small_system().end()
+}
+
 fn write(folder: &Path, name: &str, archive: Archive) -> String {
     let path = folder.join(name);
     fs::write(&path, archive.end()).unwrap();

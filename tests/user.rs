@@ -116,8 +116,9 @@ fn two_sandboxes_of_a_user_share_no_id() {
     if !has_ids() {
         return skip(name, "newuidmap is not installed (package uidmap)");
     }
-    let map = "$soma run --allow-unenforced -- cat /proc/self/uid_map";
-    let output = as_user(&[], &format!("{ENGINE} {map}; {map}"));
+    // Both run at the same time: of one that is gone the next may have the ids.
+    let map = "$soma run --allow-unenforced -- sh -c 'cat /proc/self/uid_map; sleep 5'";
+    let output = as_user(&[], &format!("{ENGINE} {map} & first=$!; {map}; wait $first"));
     let words = String::from_utf8_lossy(&output.stdout);
     let first: Vec<&str> =
         words.lines().filter_map(|line| line.strip_prefix("         0 ")).collect();

@@ -28,6 +28,9 @@ const MOST_ABOVE: Duration = Duration::from_millis(5);
 const LISTED: usize = 200;
 const MOST_FOR_A_LIST: Duration = Duration::from_millis(10);
 
+/// What a daemon may take to be back with so many.
+const MOST_FOR_A_START: Duration = Duration::from_secs(2);
+
 /// Sandboxes with which memory is looked at again, and what may be had, in KiB.
 const HELD: usize = 50;
 const MOST_AT_REST: u64 = 40 << 10;
@@ -126,6 +129,29 @@ fn many(settings: &Settings) {
         Err(error) => contest.absent(name, format!("{error:#}")),
     };
     contest.run(settings);
+    come_back(settings, daemon);
+}
+
+/// The daemon is killed with all of them running, and started again.
+fn come_back(settings: &Settings, mut daemon: Daemon) {
+    output::line(&format!("\nThe daemon killed and started again with {LISTED} sandboxes"));
+    let measured = daemon.restart(settings).and_then(|took| {
+        let begin = Instant::now();
+        let ran = daemon.run_true_in_all()?;
+        ensure!(ran == LISTED, "only {ran} of {LISTED} could be used");
+        Ok((took, begin.elapsed()))
+    });
+    match measured {
+        Ok((took, used)) => {
+            let word = if took <= MOST_FOR_A_START { "kept" } else { "MISSED" };
+            output::line(&format!(
+                "  until the API lists all of them as running: {took:.0?}, wanted at most \
+                 {MOST_FOR_A_START:?}: {word}"
+            ));
+            output::line(&format!("  `true` ran in each of them, in {used:.1?} all together"));
+        }
+        Err(error) => output::line(&format!("  not measured: {error:#}")),
+    }
 }
 
 /// Prints memory at rest, and what each of several sandboxes adds to it.

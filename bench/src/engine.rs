@@ -96,10 +96,16 @@ impl Running {
 
     /// Makes a sandbox with the defaults, gone with the benchmark.
     pub(crate) async fn create(&self, id: &SandboxId) -> anyhow::Result<()> {
-        let spec = SandboxSpec { lifetime: Lifetime::WithCaller, ..SandboxSpec::default() };
+        self.create_living(id, Lifetime::WithCaller).await
+    }
+
+    async fn create_living(&self, id: &SandboxId, lifetime: Lifetime) -> anyhow::Result<()> {
+        let spec = SandboxSpec { lifetime, ..SandboxSpec::default() };
         let create = Action::Create { spec: &spec, existing: 0 };
         let spec = Rules::default().decide(&Caller::local(), create, spec.clone())?;
-        self.provider.create(id, &spec, "").await?;
+        // As much as the daemon writes down with one.
+        let record = "x".repeat(700);
+        self.provider.create(id, &spec, &record).await?;
         Ok(())
     }
 
@@ -116,6 +122,19 @@ impl Running {
     /// A client of a sandbox's guest.
     pub(crate) fn guest(&self, id: &SandboxId) -> anyhow::Result<GuestClient> {
         Ok(guest(Arc::new(self.provider.clone()), own(id)?))
+    }
+
+    /// One sandbox, until it can be used.
+    pub(crate) fn made(&self, lifetime: Lifetime) -> anyhow::Result<Duration> {
+        self.home.wait_for_prepared(&self.provider, self.prepared)?;
+        self.home.runtime.block_on(async {
+            let id = random_id()?;
+            let begin = Instant::now();
+            let made = self.create_living(&id, lifetime).await;
+            let took = begin.elapsed();
+            self.destroy(&id).await?;
+            made.map(|()| took)
+        })
     }
 
     /// One sandbox with `true` in it, from the wish to the end.

@@ -20,6 +20,7 @@ mod docker;
 mod engine;
 mod files;
 mod home;
+mod lasting;
 mod output;
 mod processes;
 mod samples;
@@ -62,7 +63,7 @@ fn run() -> anyhow::Result<()> {
 type Table = fn(&Settings) -> anyhow::Result<()>;
 
 /// Each by the name that `--only` takes.
-const TABLES: [(&str, Table); 9] = [
+const TABLES: [(&str, Table); 10] = [
     ("create", |settings| {
         engine::sandbox_and_true(settings);
         Ok(())
@@ -86,6 +87,7 @@ const TABLES: [(&str, Table); 9] = [
         Ok(())
     }),
     ("crowd", crowd::print),
+    ("lasting", lasting::print),
     ("budget", |settings| {
         budget::print(settings);
         Ok(())

@@ -37,6 +37,11 @@ pub(crate) fn of(home: &Path) -> Vec<Process> {
 
 /// Ends the daemon that a command started in a home, and waits until it is gone.
 pub(crate) fn end_daemon(home: &Path) {
+    send_daemon(home, Signal::TERM);
+}
+
+/// The same with a signal of choice.
+pub(crate) fn send_daemon(home: &Path, signal: Signal) {
     let begin = Instant::now();
     loop {
         let all = of(home);
@@ -47,7 +52,7 @@ pub(crate) fn end_daemon(home: &Path) {
         for daemon in daemons {
             let name = daemon.folder.file_name().and_then(|name| name.to_str());
             if let Some(id) = name.and_then(|name| Pid::from_raw(name.parse().ok()?)) {
-                let _ = kill_process(id, Signal::TERM);
+                let _ = kill_process(id, signal);
             }
         }
         sleep(Duration::from_millis(20));

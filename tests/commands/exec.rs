@@ -104,7 +104,8 @@ fn a_sandbox_that_ended_runs_nothing_and_says_why() {
     let said = refused(&home, 125, &["exec", "brief", "--", "true"]);
     assert_eq!(
         said,
-        "soma: sandbox `brief` is stopped: its time was over; `soma start` runs it again\n"
+        "soma: sandbox `brief` is stopped: its time was over\n\
+         hint: `soma start brief` runs it again\n"
     );
     works(&home, &["rm", "brief"]);
     home.assert_nothing_left();

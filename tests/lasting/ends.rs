@@ -205,7 +205,7 @@ fn what_a_command_writes_while_the_daemon_is_away_is_there_from_an_offset() {
     let command = r#"{"command": "for n in $(seq 1 200); do echo line $n; sleep 0.02; done; echo once >> /workspace/once"}"#;
     let begun = daemon.ask("POST", &format!("/v1/sandbox/{id}/process"), command);
     let pid = begun.json()["pid"].as_u64().unwrap();
-    eventually("it writes nothing", || daemon.execute(&id, "true").is_empty());
+    daemon.execute(&id, "sleep 0.3");
     daemon.kill();
     daemon.home.kill_engine();
     std::thread::sleep(Duration::from_millis(500));

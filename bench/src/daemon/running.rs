@@ -18,6 +18,7 @@ use crate::contest::Settings;
 use crate::engine::PREPARED;
 use crate::home::BenchHome;
 use crate::output;
+use crate::processes::send_daemon;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -27,13 +28,28 @@ pub(super) const LONGEST_LIFE: Duration = Duration::from_mins(15);
 /// How many are made or deleted at one time.
 const AT_ONE_TIME: usize = 4;
 
+/// Starts a daemon that says where it listens.
+fn serve(settings: &Settings, home: &Path, log: &File) -> anyhow::Result<Child> {
+    // `setpriv` ends the daemon also when this program is killed.
+    command("setpriv")
+        .args(["--pdeathsig", "TERM"])
+        .arg(&settings.soma)
+        .arg(format!("--home={}", home.display()))
+        .args(["serve", "--listen", "127.0.0.1:0"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(log.try_clone()?)
+        .spawn()
+        .context("could not start the daemon")
+}
+
 /// A daemon that runs.
 pub(super) struct Daemon {
     address: String,
     key: String,
     starter: Child,
     /// Held, because a daemon whose reader went away could not say anything more.
-    _said: BufReader<ChildStdout>,
+    said: BufReader<ChildStdout>,
     // Before the home: the connection goes before the engine does.
     provider: NativeProvider,
     home: BenchHome,
@@ -44,18 +60,7 @@ impl Daemon {
     pub(super) fn start(settings: &Settings) -> anyhow::Result<Self> {
         let mut home = BenchHome::new()?;
         let log = tempfile::tempfile()?;
-        // `setpriv` ends the daemon also when this program is killed.
-        let mut starter = command("setpriv")
-            .args(["--pdeathsig", "TERM"])
-            .arg(&settings.soma)
-            .arg("--home")
-            .arg(home.path())
-            .args(["serve", "--listen", "127.0.0.1:0"])
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log.try_clone()?)
-            .spawn()
-            .context("could not start the daemon")?;
+        let mut starter = serve(settings, home.path(), &log)?;
         let ready = listening(&mut starter, log).and_then(|(address, said)| {
             let key = std::fs::read_to_string(home.path().join("daemon/api-key"));
             let key = key.context("the key cannot be read")?.trim().to_owned();
@@ -63,13 +68,54 @@ impl Daemon {
         });
         match ready {
             Ok((address, said, key, provider)) => {
-                Ok(Self { address, key, starter, _said: said, provider, home })
+                Ok(Self { address, key, starter, said, provider, home })
             }
             Err(error) => {
                 end(&mut starter);
                 Err(error)
             }
         }
+    }
+
+    /// Kills it as a crash would, starts the next one, and says how long that took until it lists
+    /// what runs.
+    pub(super) fn restart(&mut self, settings: &Settings) -> anyhow::Result<Duration> {
+        let wanted = self.running()?;
+        let pid = Pid::from_child(&self.starter);
+        let _ = kill_process(pid, Signal::KILL);
+        let _ = self.starter.wait();
+        send_daemon(self.home.path(), Signal::KILL);
+        let begin = Instant::now();
+        let log = tempfile::tempfile()?;
+        self.starter = serve(settings, self.home.path(), &log)?;
+        (self.address, self.said) = listening(&mut self.starter, log)?;
+        while self.running()? < wanted {
+            anyhow::ensure!(begin.elapsed() < PATIENCE, "some of them are not found again");
+        }
+        Ok(begin.elapsed())
+    }
+
+    fn running(&self) -> anyhow::Result<u64> {
+        let path = "/v1/sandboxes?state=running&page-size=1";
+        let listed = self.connect()?.ask("GET", path, None)?;
+        listed["total_items"].as_u64().context("the answer has no number")
+    }
+
+    /// Runs `true` in each of them; in how many it ran.
+    pub(super) fn run_true_in_all(&self) -> anyhow::Result<usize> {
+        let mut connection = self.connect()?;
+        let mut ids = Vec::new();
+        for page in 1.. {
+            let path = format!("/v1/sandboxes?page-size=100&page={page}");
+            let listed = connection.ask("GET", &path, None)?;
+            let items = listed["items"].as_array().context("the answer has no items")?;
+            if items.is_empty() {
+                break;
+            }
+            ids.extend(items.iter().filter_map(|item| item["id"].as_str()).map(str::to_owned));
+        }
+        self.for_each(&ids, |connection, id| super::run_true(connection, id))?;
+        Ok(ids.len())
     }
 
     pub(super) fn path(&self) -> &Path {

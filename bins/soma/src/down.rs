@@ -2,12 +2,13 @@
 
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 use provider_native::{Home, NativeProvider};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::sockopt::socket_peercred;
-use rustix::process::{Signal, kill_process};
+use rustix::process::{PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::failure::{FAILED, Failure, SOMA_FAILED, refused};
 use crate::{daemon, output};
@@ -40,7 +41,7 @@ pub(crate) fn run(home: &Path, arguments: &DownArguments) -> Result<u8, Failure>
         return Ok(FAILED);
     }
     if let Ok(connection) = UnixStream::connect(&socket) {
-        end(&connection, &socket)?;
+        end(&connection)?;
     }
     daemon::block_on(async {
         match NativeProvider::find(&Home::at(home))? {
@@ -69,23 +70,22 @@ fn destroy(home: &Path) -> Result<usize, Failure> {
 }
 
 /// Tells the daemon at the other end to end, and waits until it has.
-fn end(connection: &UnixStream, socket: &Path) -> Result<(), Failure> {
+fn end(connection: &UnixStream) -> Result<(), Failure> {
     let own = |error: std::io::Error| Failure::own(&error);
     let daemon = socket_peercred(connection).map_err(|error| own(error.into()))?.pid;
-    kill_process(daemon, Signal::TERM).map_err(|error| {
+    // Held before it is told: the number may soon be another's.
+    let held = pidfd_open(daemon, PidfdFlags::empty()).map_err(|error| own(error.into()))?;
+    pidfd_send_signal(&held, Signal::TERM).map_err(|error| {
         Failure::new(
             SOMA_FAILED,
             format!("the daemon (process {daemon:?}) cannot be ended: {error}"),
         )
     })?;
-    let begun = Instant::now();
-    while rustix::process::test_kill_process(daemon).is_ok() && UnixStream::connect(socket).is_ok()
-    {
-        if begun.elapsed() > PATIENCE {
-            let message = "the daemon was told to end, and is still there";
-            return Err(Failure::new(SOMA_FAILED, message));
-        }
-        std::thread::sleep(Duration::from_millis(20));
+    let timeout = Timespec { tv_sec: PATIENCE.as_secs().cast_signed(), tv_nsec: 0 };
+    let mut ended = [PollFd::new(&held, PollFlags::IN)];
+    if poll(&mut ended, Some(&timeout)).is_ok_and(|ready| ready > 0) {
+        return Ok(());
     }
-    Ok(())
+    let message = "the daemon was told to end, and is still there";
+    Err(Failure::new(SOMA_FAILED, message))
 }

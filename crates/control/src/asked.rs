@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use domain::{Asked, Lease, Owner, SandboxId, State, Token};
-use policy::Caller;
+use policy::{Action, Caller};
 use provider::ProviderError;
 use sha2::{Digest, Sha256};
 
@@ -34,8 +34,11 @@ impl Control {
         check(&asked.key)?;
         let id = self.id_for(&caller.owner, &asked.key);
         loop {
-            if let Some(handle) = self.shared.registry.get(&id) {
+            // By its key, and not by the id that follows from it: a home's secret may be lost.
+            let known = self.shared.registry.asked_for(&caller.owner, &asked.key);
+            if let Some(handle) = known.or_else(|| self.shared.registry.get(&id)) {
                 let lease = handle.settled().await;
+                self.shared.rules.decide(caller, Action::See(&lease), ())?;
                 if lease.asked.as_ref().is_some_and(|before| before.wish != asked.wish) {
                     return Err(ControlError::KeyReused { key: asked.key });
                 }

@@ -64,7 +64,8 @@ impl Control {
         }
         for handle in self.shared.registry.all() {
             let lease = handle.lease();
-            if !there.contains(&lease.id) && matches!(lease.state, State::Running(_)) {
+            let is_here = matches!(lease.state, State::Running(_) | State::Deleting(_));
+            if !there.contains(&lease.id) && is_here {
                 handle.look();
             }
         }
@@ -110,6 +111,11 @@ impl Control {
         };
         let lease = text.map_err(|error| format!("{:#}", Chain(&error))).and_then(|text| {
             match Lease::from_text(&text) {
+                // Before there was a daemon, nothing was written down.
+                Err(_) if text.is_empty() => {
+                    let lease = Lease::new(seen.id.clone(), SandboxSpec::default(), now());
+                    Ok(observe(lease, seen))
+                }
                 Ok(lease) if lease.id == seen.id => Ok(observe(lease, seen)),
                 Ok(lease) => Err(format!("it is that of `{}`", lease.id)),
                 Err(error) => Err(error.to_string()),
@@ -125,6 +131,10 @@ impl Control {
             }
             (Err(reason), None) => damaged(seen, &reason, found),
         };
+        if let Some(known) = known.filter(|known| known.state == lease.state) {
+            // The folder does not say since when.
+            lease.changed_at = known.changed_at;
+        }
         if let Some(known) = known.filter(is_going) {
             // Whoever asked for that was not told that it is done.
             lease.state = known.state.clone();
@@ -144,7 +154,8 @@ impl Control {
             !there.contains(&lease.id) && self.shared.registry.get(&lease.id).is_none()
         };
         for lease in known.values().filter(is_missing) {
-            let never_was = matches!(lease.state, State::Starting(_));
+            let is_first = lease.changed_at == lease.created_at;
+            let never_was = matches!(lease.state, State::Starting(_)) && is_first;
             let was_going = matches!(lease.state, State::Deleting(_) | State::Deleted(_));
             if never_was || was_going || lease.spec.lifetime == Lifetime::WithCaller {
                 // Nobody was told that it is there, or somebody wanted it gone.
@@ -222,6 +233,7 @@ fn damaged(seen: &Observed, reason: &str, found: &mut Found) -> Lease {
     let mut lease = Lease::new(seen.id.clone(), SandboxSpec::default(), now());
     let reason = format!("its record cannot be read: {reason}");
     lease.state = State::Failed(Starting::new().failed(reason));
+    lease.damaged = true;
     lease
 }
 

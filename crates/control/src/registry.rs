@@ -59,6 +59,15 @@ impl Registry {
         self.lock().handles.get(id).cloned()
     }
 
+    /// The sandbox that this owner asked for with this key.
+    pub(crate) fn asked_for(&self, owner: &Owner, key: &str) -> Option<Handle> {
+        let is_it = |handle: &&Handle| {
+            let lease = handle.lease();
+            lease.owner == *owner && lease.asked.as_ref().is_some_and(|asked| asked.key == key)
+        };
+        self.lock().handles.values().find(is_it).cloned()
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.lock().handles.len()
     }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::{Control, ControlError, Execution, Fault, Options, Reference, Wish, asked};
-use domain::{Ending, Lifetime, Limits, OnExit, Owner, State};
+use domain::{Ending, Lifetime, Limits, OnExit, OnTimeout, Owner, State};
 use journal::{Bounds, Journal};
 use policy::{Action, Caller, Rules};
 use provider::Provider as _;
@@ -29,11 +29,15 @@ impl Place {
     }
 
     async fn control(&self) -> Control {
+        self.control_with(Options::default()).await
+    }
+
+    async fn control_with(&self, options: Options) -> Control {
         let provider = Arc::new(self.backend.provider());
         let store = Arc::clone(&self.store) as Arc<dyn Store>;
         let events = self.folder.path().join("events");
         let (journal, _) = Journal::open(&events, Bounds::default()).unwrap();
-        Control::open(provider, store, journal, Options::default()).await.unwrap().0
+        Control::open(provider, store, journal, options).await.unwrap().0
     }
 
     async fn count(&self) -> usize {
@@ -134,6 +138,58 @@ async fn what_was_made_for_a_daemon_that_died_is_found_by_the_same_request() {
     let found = next.create(&caller, keyed("k", "{}")).await.unwrap();
     assert_eq!((&found.id, place.count().await), (&made.id, 1));
     assert_eq!(found.spec.token, made.spec.token);
+}
+
+#[tokio::test]
+async fn a_key_is_known_again_also_when_the_homes_secret_was_lost() {
+    let place = Place::new().await;
+    let (first, caller) = (place.control().await, Caller::local());
+    let made = first.create(&caller, keyed("k", "{}")).await.unwrap();
+    first.close().await;
+    let next = place.control_with(Options { secret: [1; 32], ..Options::default() }).await;
+    let found = next.create(&caller, keyed("k", "{}")).await.unwrap();
+    assert_eq!((&found.id, place.count().await), (&made.id, 1));
+}
+
+#[tokio::test]
+async fn what_is_to_go_at_its_time_goes_also_when_nobody_was_there_to_see_it() {
+    let place = Place::new().await;
+    let (first, caller) = (place.control().await, Caller::local());
+    let limits = Limits { timeout: Some(Duration::from_millis(100)), ..Limits::default() };
+    let wish = Wish { limits, on_timeout: OnTimeout::Delete, ..named("brief") };
+    first.create(&caller, wish).await.unwrap();
+    first.close().await;
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    let next = place.control().await;
+    for _ in 0..500 {
+        if place.count().await == 0 && next.get(&caller, &"brief".into()).is_err() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("it is still there");
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_stays_an_error_and_is_not_written_over() {
+    let place = Place::new().await;
+    let (first, caller) = (place.control().await, Caller::local());
+    let lease = first.create(&caller, Wish::default()).await.unwrap();
+    first.close().await;
+    let permitted =
+        Rules::default().decide(&caller, Action::Manage(&lease), lease.id.clone()).unwrap();
+    let provider = place.backend.provider();
+    provider.write_record(&permitted, "{nonsense").await.unwrap();
+    place.store.remove_lease(&lease.id).await.unwrap();
+    let next = place.control().await;
+    for _ in 0..2 {
+        next.reconcile().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(30)).await;
+        let seen = next.get(&caller, &Reference::from(&lease.id)).unwrap();
+        assert_eq!(seen.state.name(), "error");
+    }
+    assert!(next.start(&caller, &Reference::from(&lease.id)).await.is_err());
+    assert_eq!(provider.read_record(&lease.id).await.unwrap(), "{nonsense");
 }
 
 #[tokio::test]

@@ -98,6 +98,9 @@ pub struct Lease {
     pub until: Option<Timestamp>,
     /// What it was last seen doing.
     pub state: State,
+    /// It stands for a record that cannot be read: nothing in it was written down by anybody.
+    #[serde(skip)]
+    pub damaged: bool,
 }
 
 /// Why a text is no record, or a record no text.
@@ -142,6 +145,7 @@ impl Lease {
             changed_at: now,
             until: None,
             state: State::Starting(crate::state::Starting::new()),
+            damaged: false,
         }
     }
 

@@ -25,7 +25,7 @@ const HEADERS: Duration = Duration::from_secs(30);
 const SHORT_OF_DESCRIPTORS: Duration = Duration::from_millis(100);
 
 /// How long requests that are under way may take when the daemon ends.
-const DRAIN: Duration = Duration::from_secs(10);
+const DRAIN: Duration = Duration::from_secs(5);
 
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,7 +127,7 @@ pub struct Serving {
 
 impl Serving {
     /// Takes no more connections, lets requests that are under way end, and ends all that are
-    /// left after ten seconds.
+    /// left after a while.
     pub async fn end(self) {
         self.ending.cancel();
         self.connections.close();

@@ -147,6 +147,7 @@ impl Engine {
         self.keep_house();
         let idle = self.bodies.is_empty() && self.sweepers.is_empty() && self.imports.is_empty();
         if self.leaving && idle {
+            self.remove_remains_at_last();
             return Ok(false);
         }
         for source in self.wait()? {

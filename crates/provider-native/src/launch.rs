@@ -30,7 +30,7 @@ mod layers;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, kill_process, pidfd_open, waitpid};
 use serde::{Deserialize, Serialize};
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 
@@ -116,8 +116,15 @@ pub(crate) fn start(order: &Order, filters: &Filters) -> Result<Launching, Failu
             leave(70)
         }
         Side::Parent(supervisor) => {
-            let supervisor_descriptor = pidfd_open(supervisor, PidfdFlags::empty()).step(step)?;
+            let held = pidfd_open(supervisor, PidfdFlags::empty());
+            let supervisor_descriptor = held.inspect_err(|_| end(supervisor)).step(step)?;
             Ok(Launching { supervisor, supervisor_descriptor, socket: ours })
         }
     }
+}
+
+/// Ends a launcher that nobody could hold: its cgroup could not be removed while it is in there.
+fn end(launcher: Pid) {
+    let _ = kill_process(launcher, Signal::KILL);
+    let _ = waitpid(Some(launcher), WaitOptions::empty());
 }

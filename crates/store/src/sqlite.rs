@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use sqlx::error::DatabaseError;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
@@ -141,7 +142,15 @@ fn connection(path: &Path) -> SqliteConnectOptions {
 #[async_trait]
 impl Database for SqliteStore {
     async fn write(&self, statements: Vec<Statement>) -> Result<(), sqlx::Error> {
-        run(self.writer.begin_with(WRITING).await?, statements).await
+        let mut connection = self.writer.acquire().await?;
+        let written = match connection.begin_with(WRITING).await {
+            Ok(transaction) => run(transaction, statements).await,
+            Err(error) => Err(error),
+        };
+        if written.as_ref().is_err_and(ends_transactions) {
+            connection.close_on_drop();
+        }
+        written
     }
 
     /// How hard a connection syncs cannot be changed for one transaction, so a connection is made
@@ -156,15 +165,15 @@ impl Database for SqliteStore {
     }
 
     async fn read(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>, sqlx::Error> {
-        let mut transaction = self.readers.begin().await?;
-        let mut answers = Vec::with_capacity(statements.len());
-        for statement in statements {
-            let columns = statement.columns();
-            let rows = sql::bind::<Sqlite>(statement).fetch_all(&mut *transaction).await?;
-            answers
-                .push(rows.iter().map(|row| sql::cells(row, columns)).collect::<Result<_, _>>()?);
+        let mut connection = self.readers.acquire().await?;
+        let read = match connection.begin().await {
+            Ok(transaction) => look(transaction, statements).await,
+            Err(error) => Err(error),
+        };
+        if read.as_ref().is_err_and(ends_transactions) {
+            connection.close_on_drop();
         }
-        Ok(answers)
+        read
     }
 
     fn failure(&self, step: &'static str, error: sqlx::Error) -> StoreError {
@@ -174,6 +183,26 @@ impl Database for SqliteStore {
     fn damaged(&self, reason: String) -> StoreError {
         failure::damaged(&self.path, reason)
     }
+}
+
+/// Whether SQLite may have ended the transaction by itself, as it does when the disk is full or
+/// fails. Our driver does not notice: it would take the connection for one within a transaction
+/// ever after, on which nothing can be written and all that is read is old.
+fn ends_transactions(error: &sqlx::Error) -> bool {
+    !error.as_database_error().is_some_and(DatabaseError::is_unique_violation)
+}
+
+async fn look(
+    mut transaction: Transaction<'_, Sqlite>,
+    statements: Vec<Statement>,
+) -> Result<Vec<Vec<Row>>, sqlx::Error> {
+    let mut answers = Vec::with_capacity(statements.len());
+    for statement in statements {
+        let columns = statement.columns();
+        let rows = sql::bind::<Sqlite>(statement).fetch_all(&mut *transaction).await?;
+        answers.push(rows.iter().map(|row| sql::cells(row, columns)).collect::<Result<_, _>>()?);
+    }
+    Ok(answers)
 }
 
 async fn run(

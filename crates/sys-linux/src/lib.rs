@@ -17,3 +17,5 @@ pub mod namespace;
 pub mod network;
 pub mod process;
 pub mod sender;
+#[cfg(feature = "tracing-tests")]
+pub mod trace;

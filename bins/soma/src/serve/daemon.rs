@@ -6,7 +6,7 @@ use std::os::fd::RawFd;
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use control::Control;
 use gateway::{Addresses, Gateway, Listener};
@@ -25,6 +25,12 @@ use crate::failure::{Failure, SOMA_FAILED};
 
 /// How long a daemon that nobody typed stays without sandboxes and requests.
 const IDLE: Duration = Duration::from_mins(10);
+
+/// How long sandboxes have that are to stop or to go with the daemon.
+const LAST_WISHES: Duration = Duration::from_secs(3);
+
+/// How long what is being made or removed may take then.
+const LAST_WORK: Duration = Duration::from_secs(2);
 
 pub(super) fn run(
     home: &Path,
@@ -113,14 +119,22 @@ async fn serve(
     // Whoever follows would be waited for.
     journal.end_following();
     serving.end().await;
-    control.exit().await;
-    control.close().await;
+    // What is not done by then is done by the next daemon, which finds it begun.
+    if tokio::time::timeout(LAST_WISHES, control.exit()).await.is_err() {
+        warn!("not every sandbox did what it was made to do at the end of the daemon");
+    }
+    if tokio::time::timeout(LAST_WORK, control.close()).await.is_err() {
+        warn!("some of what was being done is left to the next daemon");
+    }
     journal.close();
     memory.close().await;
     let _ = std::fs::remove_file(folder.join("soma.sock"));
     telemetry.shutdown();
     Ok(())
 }
+
+/// How long a daemon that was killed may take to be gone.
+const DYING: Duration = Duration::from_millis(500);
 
 /// Opens what is written down about sandboxes, and says what is wrong with it.
 fn journal(folder: &Path) -> Result<Journal, Failure> {
@@ -150,14 +164,21 @@ fn take(folder: &Path) -> Result<File, Failure> {
         .mode(0o600)
         .open(folder.join("lock"))
         .map_err(failed)?;
-    match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => {
-            let message = "a daemon of this home runs already";
-            Err(Failure::new(SOMA_FAILED, message)
-                .hint("use that one, end it, or choose another home with --home"))
+    let begun = Instant::now();
+    loop {
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(lock),
+            // One that was killed still has it, until all of it is gone.
+            Err(rustix::io::Errno::WOULDBLOCK) if begun.elapsed() < DYING => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let message = "a daemon of this home runs already";
+                return Err(Failure::new(SOMA_FAILED, message)
+                    .hint("use that one, end it, or choose another home with --home"));
+            }
+            Err(error) => return Err(failed(error.into())),
         }
-        Err(error) => Err(failed(error.into())),
     }
 }
 

@@ -35,6 +35,9 @@ pub(super) fn read_or_make(
     writeln!(file, "{text}")?;
     file.sync_all()?;
     fs::rename(new, path)?;
+    if let Some(folder) = path.parent() {
+        fs::File::open(folder)?.sync_all()?;
+    }
     Ok(text)
 }
 

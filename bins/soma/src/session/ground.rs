@@ -91,7 +91,8 @@ impl Existing {
             let reason = sandbox.reason.as_deref().map(|reason| format!(": {reason}"));
             let (state, reason) = (&sandbox.state, reason.unwrap_or_default());
             let message = format!("sandbox `{which}` is {state}{reason}");
-            return Err(Failure::new(SOMA_FAILED, message));
+            let failure = Failure::new(SOMA_FAILED, message);
+            return Err(failure.hint(format!("`soma start {which}` runs it again")));
         }
         Ok((Self { client, id: sandbox.id.clone() }, sandbox))
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{Ending, Lease, State};
+use domain::{Ending, Lease, OnTimeout, State};
 use policy::Caller;
 use provider::{Condition, ProviderError};
 use tracing::{info, warn};
@@ -31,7 +31,8 @@ impl Task {
         if matches!(self.lease.state, State::Running(_)) {
             return Ok(Arc::clone(&self.published.borrow()));
         }
-        let Some(before) = self.lease.state.as_ended() else { return Err(self.wrong_state()) };
+        let before = self.lease.state.as_ended().filter(|_| !self.lease.damaged);
+        let Some(before) = before else { return Err(self.wrong_state()) };
         let (permitted, since) = (self.permit(caller)?, self.lease.changed_at);
         let starting = before.start();
         self.enter(State::Starting(starting.clone()), now(), caller).await;
@@ -71,7 +72,7 @@ impl Task {
     pub(super) async fn take_over(mut self) {
         let soma = Caller::soma();
         match &self.lease.state {
-            State::Deleting(_) => match self.delete(&soma).await {
+            state if self.is_to_go(state) => match self.delete(&soma).await {
                 Ok(()) => return,
                 Err(error) => {
                     warn!(sandbox = %self.lease.id, %error, "its removal is not finished");
@@ -95,6 +96,16 @@ impl Task {
         self.serve().await;
     }
 
+    /// Whether an earlier daemon, had it lived, would have removed the sandbox by now.
+    fn is_to_go(&self, state: &State) -> bool {
+        let at_its_time = self.lease.on_timeout == OnTimeout::Delete;
+        match state {
+            State::Deleting(_) => true,
+            State::Stopped(stopped) => at_its_time && stopped.why == Ending::TimedOut,
+            _ => false,
+        }
+    }
+
     /// Goes by what the provider has; whether nothing of the sandbox is left.
     pub(super) async fn look(&mut self) -> bool {
         let seen = match self.shared.provider.inspect(&self.lease.id).await {
@@ -106,9 +117,13 @@ impl Task {
             }
         };
         let (soma, at) = (Caller::soma(), now());
+        if self.lease.damaged {
+            return false;
+        }
         match (&self.lease.state, seen.map(|seen| seen.condition)) {
             (State::Running(_), Some(Condition::Ended(ending))) => self.end(Some(ending)).await,
             (State::Running(_), None) => self.end(None).await,
+            (State::Deleting(_), _) => self.delete(&soma).await.is_ok(),
             // It was found missing once, or somebody started it without us.
             (State::Stopped(_) | State::Failed(_), Some(condition)) => {
                 let state = find::state_of(&condition);

@@ -80,8 +80,12 @@ pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderEr
 fn agrees(socket: &OwnedFd) -> bool {
     let question = Request { number: 0, verb: Verb::Version };
     let asked = link::send(socket, &question, &[], SendFlags::empty());
-    if asked.is_err() || !has_answer(socket) {
+    if asked.is_err() {
         return false;
+    }
+    if !has_answer(socket) {
+        // Ours or not, it is at something: that it is slow does not make it another.
+        return true;
     }
     let reply = link::receive::<Reply>(socket, RecvFlags::DONTWAIT);
     let Ok(Some((Reply { answer: Ok(Answer::Version(theirs)), .. }, _))) = reply else {

@@ -7,7 +7,7 @@
 
 use std::fs;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use domain::{Ending, Limits, SandboxId, TemplateName};
@@ -29,7 +29,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 impl Engine {
     /// Takes stock. Nothing that it meets stops the engine from starting.
     pub(super) fn adopt(&mut self) {
-        for folder in folders_in(&self.host.options.home.sandboxes()) {
+        let folders = match folders_in(&self.host.options.home.sandboxes()) {
+            Ok(folders) => folders,
+            // What is there cannot be told from what is not: nothing is removed.
+            Err(error) => return log(&format!("the sandboxes' folders cannot be read: {error}")),
+        };
+        for folder in folders {
             let folder = folder.as_path();
             let name = folder.file_name().and_then(|name| name.to_str()?.parse().ok());
             let Some(id) = name else {
@@ -42,21 +47,25 @@ impl Engine {
                 Err(error) => self.set_aside(id, error.to_string()),
             }
         }
+        self.remove_orphans();
+        for folder in folders_in(&self.host.options.home.prepared()).unwrap_or_default() {
+            self.remove(folder, None);
+        }
+        self.remove_unused_parts();
+    }
+
+    /// Ends what has cgroups of this home and is nobody's. As long as there is a sandbox of which
+    /// nothing is known, what seems to be nobody's may be that one's, and goes on.
+    pub(super) fn remove_orphans(&mut self) {
+        if self.sandboxes.values().any(|sandbox| sandbox.damage.is_some()) {
+            return;
+        }
         let owned: Vec<&String> = self.bodies.values().map(|body| &body.slot).collect();
-        let orphans: Vec<String> = self
-            .host
-            .hierarchies
-            .names()
-            .into_iter()
-            .filter(|name| !owned.contains(&name))
-            .collect();
+        let names = self.host.hierarchies.names().into_iter();
+        let orphans: Vec<String> = names.filter(|name| !owned.contains(&name)).collect();
         for slot in orphans {
             self.remove_group(&slot);
         }
-        for folder in folders_in(&self.host.options.home.prepared()) {
-            remove(&folder);
-        }
-        self.remove_unused_parts();
     }
 
     /// A sandbox of which nothing is known but that it is there. Its files stay.
@@ -72,17 +81,24 @@ impl Engine {
     }
 
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
-        self.host.ranges.note(manifest.ids());
         let body = manifest.processes().and_then(|[first, supervisor]| {
-            let group = Group::named(&self.host.hierarchies, &manifest.slot);
-            reopen(folder, manifest, group, first, supervisor)
-                .inspect_err(|error| log(&format!("`{}`: {error}", folder.display())))
-                .ok()
+            let open = || {
+                let group = Group::named(&self.host.hierarchies, &manifest.slot);
+                reopen(folder, manifest, group, first, supervisor)
+                    .inspect_err(|error| log(&format!("`{}`: {error}", folder.display())))
+            };
+            // What cannot be opened in this moment is not gone.
+            let again = || std::thread::sleep(Duration::from_millis(50));
+            open().or_else(|_| (again(), open()).1).or_else(|_| (again(), open()).1).ok()
         });
         let (limits, template) = (manifest.limits.clone(), manifest.template.clone());
         let mut sandbox = Sandbox::kept(limits, template, manifest.unenforced.clone());
         if self.host.storage(&manifest.limits) == Storage::Folder {
             sandbox.reserved = Some(manifest.ids());
+        }
+        if body.is_some() || sandbox.reserved.is_some() {
+            // Of others the next sandbox may have the ids.
+            self.host.ranges.note(manifest.ids());
         }
         if let Some(body) = body {
             let key = self.new_key();
@@ -90,9 +106,6 @@ impl Engine {
             self.bodies.insert(key, body);
         } else {
             self.remove_group(&manifest.slot);
-            if sandbox.reserved.is_none() {
-                self.host.ranges.give_back(manifest.ids());
-            }
             sandbox.ending = Some(manifest.ending(folder));
         }
         self.sandboxes.insert(manifest.id.clone(), sandbox);
@@ -114,8 +127,9 @@ impl Engine {
     /// Generations of the template and versions of the guest that no sandbox stands on.
     fn remove_unused_parts(&self) {
         let home = &self.host.options.home;
-        let read: io::Result<Vec<Manifest>> =
-            folders_in(&home.sandboxes()).iter().map(|folder| Manifest::read(folder)).collect();
+        let folders = folders_in(&home.sandboxes());
+        let read: io::Result<Vec<Manifest>> = folders
+            .and_then(|folders| folders.iter().map(|folder| Manifest::read(folder)).collect());
         // One that cannot be read may stand on anything.
         let Ok(manifests) = read else { return };
         let now = Generation::of_this_host();
@@ -135,7 +149,7 @@ impl Engine {
         let guests: Vec<&str> = manifests.iter().map(|m| m.guest.as_str()).chain([&*own]).collect();
         remove_all_but(&home.guests(), |name| guests.contains(&name));
         // Those of unusual sizes are quickly made again.
-        for blank in folders_in(&home.blanks()) {
+        for blank in folders_in(&home.blanks()).unwrap_or_default() {
             if blank != disk::blank_path(home, disk::Size::of(&Limits::default())) {
                 let _ = fs::remove_file(blank);
             }
@@ -144,7 +158,7 @@ impl Engine {
 }
 
 fn remove_all_but(parent: &Path, is_used: impl Fn(&str) -> bool) {
-    for folder in folders_in(parent) {
+    for folder in folders_in(parent).unwrap_or_default() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
         if !is_used(&name) {
             remove(&folder);
@@ -168,6 +182,7 @@ fn reopen(
         folder: folder.to_owned(),
         again: true,
         ended: manifest.ended.clone(),
+        disowned: false,
         ids: manifest.ids(),
         ground: manifest.ground(),
         guest: manifest.guest.clone(),
@@ -181,9 +196,8 @@ fn reopen(
     })
 }
 
-pub(super) fn folders_in(parent: &Path) -> Vec<std::path::PathBuf> {
-    let Ok(entries) = fs::read_dir(parent) else { return Vec::new() };
-    entries.filter_map(Result::ok).map(|entry| entry.path()).collect()
+pub(super) fn folders_in(parent: &Path) -> io::Result<Vec<PathBuf>> {
+    fs::read_dir(parent)?.map(|entry| Ok(entry?.path())).collect()
 }
 
 fn remove(folder: &Path) {

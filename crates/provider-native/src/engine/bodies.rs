@@ -34,6 +34,8 @@ pub(super) struct Body {
     pub(super) again: bool,
     /// The file in there that says why it ended.
     pub(super) ended: String,
+    /// Whether whoever it was launched for was told that it is not theirs.
+    pub(super) disowned: bool,
     pub(super) ids: IdRange,
     pub(super) ground: Ground,
     pub(super) guest: String,
@@ -120,6 +122,7 @@ impl Body {
     /// It does not become its owner's, whose id is returned. One that was launched for a sandbox
     /// that ran before stays known as that one's, because it works in its folder.
     pub(super) fn disown(&mut self) -> Option<SandboxId> {
+        self.disowned = true;
         if self.again { self.owner.clone() } else { self.owner.take() }
     }
 

@@ -18,6 +18,7 @@ use super::{Engine, Key, log};
 use crate::durable;
 use crate::failure::{Failure, Kind};
 use crate::manifest::read_ending;
+use crate::remove::remove;
 use crate::verbs::{Answer, Refusal};
 
 impl Engine {
@@ -84,6 +85,10 @@ impl Engine {
         }
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.reap();
+        if body.disowned {
+            // Its owner may have another one on its way by now.
+            return;
+        }
         let ending = read_ending(&body.folder, &body.ended);
         let Some(id) = body.owner.clone() else { return };
         let unmade = |sandbox: &Sandbox| {
@@ -182,7 +187,12 @@ impl Engine {
         if let Some(ids) = self.sandboxes.get_mut(&id).and_then(|sandbox| sandbox.reserved.take()) {
             self.host.ranges.give_back(ids);
         }
+        let was_damaged = self.sandboxes.get(&id).is_some_and(|sandbox| sandbox.damage.is_some());
         self.forget(&id, &Ok(Answer::Done));
+        if was_damaged {
+            // Now it can be told what is nobody's.
+            self.remove_orphans();
+        }
     }
 
     /// What could not be removed: a sandbox's files stay a sandbox, which can be destroyed once
@@ -214,6 +224,16 @@ impl Engine {
         if !self.remains.is_empty() && Instant::now() >= self.remove_remains_after {
             for folder in std::mem::take(&mut self.remains) {
                 self.remove(folder, None);
+            }
+        }
+    }
+
+    /// The same before the engine leaves: what still stays is for the next one, which removes
+    /// whatever nobody owns.
+    pub(super) fn remove_remains_at_last(&mut self) {
+        for folder in std::mem::take(&mut self.remains) {
+            if let Err(error) = remove(&folder) {
+                log(&format!("`{}` is left for the next engine: {error}", folder.display()));
             }
         }
     }

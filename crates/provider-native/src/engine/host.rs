@@ -142,7 +142,7 @@ impl Host {
 /// Whether sandboxes of this home have these cgroups.
 fn is_ours(home: &Home, hierarchies: &Hierarchies) -> bool {
     let names = hierarchies.names();
-    let manifests = folders_in(&home.sandboxes());
+    let manifests = folders_in(&home.sandboxes()).unwrap_or_default();
     !names.is_empty()
         && manifests
             .iter()

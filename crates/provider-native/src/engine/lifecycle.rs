@@ -177,7 +177,8 @@ impl Engine {
     }
 
     fn launch_queued(&mut self) {
-        while self.bodies.values().filter(|body| body.is_launching()).count() < self.host.launchers
+        while !self.leaving
+            && self.bodies.values().filter(|body| body.is_launching()).count() < self.host.launchers
         {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(sandbox) = self.sandboxes.get(&id) else { continue };
@@ -256,6 +257,7 @@ impl Engine {
             folder,
             again,
             ended,
+            disowned: false,
             ids,
             ground,
             guest: guest_name,

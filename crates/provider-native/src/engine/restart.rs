@@ -1,7 +1,7 @@
 //! Sandboxes that ran before: started again with what they wrote, or ended to be started later.
 //!
-//! A start that fails at any point leaves the sandbox as it was: its folder is changed by one write
-//! of the manifest, when the new body stands.
+//! A start that fails before the new body stands leaves the sandbox as it was: its folder is changed
+//! by one write of the manifest.
 
 use std::fs;
 use std::time::Duration;
@@ -71,6 +71,8 @@ impl Engine {
     pub(super) fn start_when_swept(&mut self, id: &SandboxId) {
         let Some(sandbox) = self.sandboxes.get(id) else { return };
         let wanted = sandbox.before.is_some() && sandbox.body.is_none() && !sandbox.doomed;
+        // An engine that leaves begins nothing: the next one is asked again.
+        let wanted = wanted && !self.leaving;
         if wanted && !self.queue.contains(id) {
             self.queue.push_back(id.clone());
         }
@@ -84,12 +86,12 @@ impl Engine {
             return Err(Failure::new("start the sandbox", "it is gone", Kind::Broken));
         };
         let (limits, reserved) = (sandbox.limits.clone(), sandbox.reserved);
+        let slot = random_id().step("choose a name")?.to_string();
         // Without mounts that shift ids, what it wrote is owned by the ids that it had.
         let ids = match self.host.storage(&limits) {
             Storage::Disk(_) => self.take_ids()?,
             Storage::Folder => reserved.unwrap_or_else(|| manifest.ids()),
         };
-        let slot = random_id().step("choose a name")?.to_string();
         let owner = Some(id.clone());
         let plan = Plan { slot, folder, ids, ground: manifest.ground(), limits, owner };
         self.launch_in(plan, true).inspect_err(|_| {
