@@ -6,9 +6,11 @@
 //! where there is nothing to lose, and it refuses to run elsewhere.
 
 use std::cell::OnceCell;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::AsFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,9 +86,8 @@ pub fn connection(bytes: &[u8]) {
 
 /// Texts that the guest reads: paths, users' names, the kernel's tables.
 pub fn texts(bytes: &[u8]) {
-    let text = String::from_utf8_lossy(bytes);
     let user = somebody();
-    if let Ok(path) = crate::paths::expand(&text, &user, None) {
+    if let Ok(path) = crate::paths::expand(OsStr::from_bytes(bytes), &user, None) {
         assert!(path.is_absolute(), "{}", path.display());
     }
     if let Ok(value) = http::HeaderValue::from_bytes(bytes) {
