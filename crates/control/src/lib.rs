@@ -32,7 +32,7 @@ use policy::{Action, Caller, Permitted, Rules, Who};
 use provider::Provider;
 use store::Store;
 pub use store::{LeaseQuery, Order, Page, Sort};
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, RwLock, Semaphore};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -95,6 +95,8 @@ struct Shared {
     /// So many guests of sandboxes that were found are spoken with at one time.
     introductions: Semaphore,
     reconciling: Mutex<()>,
+    /// Held by whoever has answered and not yet written to the store what was said.
+    indexing: Arc<RwLock<()>>,
     /// Whether the store was made to agree with what was found.
     compared: AtomicBool,
     closing: CancellationToken,
@@ -156,6 +158,7 @@ impl Control {
                 tasks: TaskTracker::new(),
                 introductions: Semaphore::new(INTRODUCTIONS),
                 reconciling: Mutex::default(),
+                indexing: Arc::default(),
                 compared: AtomicBool::new(false),
                 closing: CancellationToken::new(),
                 templates: Mutex::default(),
@@ -223,6 +226,8 @@ impl Control {
             Who::Soma | Who::Local => {}
             Who::Key { .. } | Who::Token { .. } => query.owner = Some(caller.owner.clone()),
         }
+        // Whoever was told of a sandbox also finds it here.
+        drop(self.shared.indexing.write().await);
         Ok(self.shared.store.leases(&query).await?)
     }
 

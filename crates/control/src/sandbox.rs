@@ -296,11 +296,20 @@ impl Task {
 
     /// Goes into another state, and writes that down. The folder has it by what is found there.
     async fn enter(&mut self, state: State, at: Timestamp, caller: &Caller) {
+        self.become_known(state, at, caller);
+        self.index().await;
+    }
+
+    /// Goes into another state, of which the store is yet to be [told](Self::index).
+    fn become_known(&mut self, state: State, at: Timestamp, caller: &Caller) {
         self.lease.state = state;
         self.lease.changed_at = at;
         self.keep_until = self.kept_from_now();
         self.published.send_replace(Arc::new(self.lease.clone()));
         self.tell(caller, Happened::StateChanged(self.lease.state.clone()));
+    }
+
+    async fn index(&self) {
         if let Err(error) = self.shared.store.put_lease(&self.lease).await {
             // The store is an index: what it misses now it learns at the next start.
             warn!(sandbox = %self.lease.id, %error, "the store does not know the new state");

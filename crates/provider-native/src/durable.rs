@@ -23,7 +23,7 @@ const SEAL: &[u8] = b"\n#sealed ";
 pub(crate) fn put(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let sealed = seal(bytes);
     let (new, copy) = (format!("{name}.new"), format!("{name}.copy"));
-    write(folder, &new, &sealed)?.sync_all()?;
+    sys_linux::files::write_out(write(folder, &new, &sealed)?)?;
     fs::rename(folder.join(&new), folder.join(name))?;
     // Nobody waits for this one: it is for the day on which the other cannot be read.
     write(folder, &new, &sealed)?;

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use domain::{Ending, Limit, Limits, SandboxId};
 use rustix::process::Pid;
@@ -207,8 +208,9 @@ pub(crate) fn ended_name(slot: &str) -> String {
 
 /// What tells this life of the host from others.
 fn boot() -> String {
-    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    id.trim().to_owned()
+    static BOOT: OnceLock<String> = OnceLock::new();
+    let read = || fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    BOOT.get_or_init(|| read().trim().to_owned()).clone()
 }
 
 /// Why a sandbox ended, as its supervisor wrote it down in its folder under this name.

@@ -9,6 +9,7 @@
 pub mod command;
 pub mod descriptors;
 pub mod fdpass;
+pub mod files;
 pub mod kvm;
 pub mod landlock;
 pub mod loop_device;

@@ -19,7 +19,11 @@ impl Task {
         match self.try_to_make(&caller, &spec).await {
             Ok(()) => {
                 let made = Arc::clone(&self.published.borrow());
-                if answer.send(Ok(made)).is_err() && self.lease.asked.is_none() {
+                let indexing = Arc::clone(&self.shared.indexing).read_owned().await;
+                let is_lost = answer.send(Ok(made)).is_err();
+                self.index().await;
+                drop(indexing);
+                if is_lost && self.lease.asked.is_none() {
                     // Whoever asked went away, knows no id and has no way to ask for it again.
                     if let Err(error) = self.delete(&Caller::soma()).await {
                         warn!(sandbox = %self.lease.id, %error, "nobody's sandbox stays for now");
@@ -65,7 +69,7 @@ impl Task {
             // the record that is there is another.
             self.keep().await?;
         }
-        self.enter(State::Running(starting.ready()), made, caller).await;
+        self.become_known(State::Running(starting.ready()), made, caller);
         Ok(())
     }
 
