@@ -1,6 +1,7 @@
 //! What lasts: sandboxes that end and are started again, through the deaths of everything that
 //! looks after them.
 
+mod clock;
 mod ends;
 mod golden;
 mod model;
