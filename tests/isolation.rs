@@ -228,8 +228,12 @@ if names != ['lo']: print(names)
 server = socket.create_server(('127.0.0.1', 80))
 near = socket.create_connection(('127.0.0.1', 80)); near.sendall(b'x')
 if server.accept()[0].recv(1) != b'x': print('loopback')
+def speak(address):
+    # What is connected to is the egress program, which closes without a word of the world's.
+    near = socket.create_connection((address, 25), timeout=3)
+    if near.recv(1) == b'': raise OSError
 for address in ('1.1.1.1', '10.0.0.1', '169.254.169.254'):
-    refused(address, lambda: socket.create_connection((address, 80), timeout=3))
+    refused(address, lambda: speak(address))
 "
     );
     nothing_fails("root", &code);

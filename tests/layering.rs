@@ -9,13 +9,26 @@ use std::path::Path;
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
 /// Every crate of ours with those of ours that it uses, as it ships.
-const EDGES: [(&str, &[&str]); 19] = [
+const EDGES: [(&str, &[&str]); 22] = [
     ("api-e2b", &["control", "domain", "policy"]),
     ("api-v1", &["control", "domain", "guest-proto", "policy"]),
-    ("bench", &["domain", "guest-proto", "policy", "provider", "provider-native", "sys-linux"]),
+    (
+        "bench",
+        &[
+            "domain",
+            "guest-proto",
+            "link",
+            "network",
+            "policy",
+            "provider",
+            "provider-native",
+            "sys-linux",
+            "wiring",
+        ],
+    ),
     ("client", &["api-v1", "domain", "guest-proto"]),
     ("control", &["domain", "guest-proto", "journal", "policy", "provider", "store"]),
-    ("doctor", &["sys-linux"]),
+    ("doctor", &["sys-linux", "wiring"]),
     ("domain", &[]),
     (
         "gateway",
@@ -24,9 +37,24 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("guest-proto", &[]),
     ("image", &["domain"]),
     ("journal", &["domain"]),
+    ("link", &["sys-linux"]),
+    ("network", &["domain", "link", "sys-linux", "wiring"]),
     ("policy", &["domain"]),
     ("provider", &["domain", "guest-proto", "policy"]),
-    ("provider-native", &["domain", "guest-proto", "image", "policy", "provider", "sys-linux"]),
+    (
+        "provider-native",
+        &[
+            "domain",
+            "guest-proto",
+            "image",
+            "link",
+            "network",
+            "policy",
+            "provider",
+            "sys-linux",
+            "wiring",
+        ],
+    ),
     (
         "soma",
         &[
@@ -38,6 +66,7 @@ const EDGES: [(&str, &[&str]); 19] = [
             "gateway",
             "guest-proto",
             "journal",
+            "network",
             "policy",
             "provider",
             "provider-native",
@@ -50,6 +79,7 @@ const EDGES: [(&str, &[&str]); 19] = [
     ("store", &["domain"]),
     ("sys-linux", &[]),
     ("telemetry", &[]),
+    ("wiring", &["sys-linux"]),
 ];
 
 type Edges = BTreeMap<String, BTreeSet<String>>;

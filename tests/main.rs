@@ -12,6 +12,7 @@
 //! - `layering`: which crate may use which;
 //! - `metrics`: what a sandbox uses and what listens in it;
 //! - `limits`: what a sandbox may use, and what happens when it wants more;
+//! - `network`: what sandboxes reach and what they do not, with servers of the tests' own;
 //! - `run`: `soma run` from outside, with real sandboxes;
 //! - `daemon`: the daemon over HTTP, killed, damaged and lied to, and the SDKs of others;
 //! - `snapshots`: whole outputs beside recorded ones;
@@ -37,6 +38,7 @@ mod lasting;
 mod layering;
 mod limits;
 mod metrics;
+mod network;
 mod run;
 mod shell;
 mod snapshots;

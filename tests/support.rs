@@ -279,12 +279,23 @@ impl Home {
     }
 
     /// The processes that are this home's engine: one, but for moments.
+    ///
+    /// What it forks has its words until it executes another program, and is none of them: who
+    /// kills that may kill a sandbox.
     pub(crate) fn engines(&self) -> Vec<u32> {
-        processes().into_iter().filter(|process| self.is_engine(*process)).collect()
+        let all: Vec<u32> =
+            processes().into_iter().filter(|process| self.is_engine(*process)).collect();
+        let is_first = |engine: &u32| {
+            let above = std::iter::successors(parent_of(*engine), |process| parent_of(*process));
+            !above.into_iter().any(|process| all.contains(&process))
+        };
+        all.iter().copied().filter(is_first).collect()
     }
 
     fn is_engine(&self, process: u32) -> bool {
-        self.is_called(process, b"engine")
+        // What it starts programs by is a copy of it that has another name.
+        let name = fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
+        self.is_called(process, b"engine") && name.trim_end() != "soma-nursery"
     }
 
     /// The processes that are this home's daemon, or about to become it.

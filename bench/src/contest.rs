@@ -11,7 +11,7 @@ use crate::output;
 use crate::samples::{Samples, milliseconds};
 
 /// What holds for the whole run.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     /// The built program.
     pub(crate) soma: PathBuf,

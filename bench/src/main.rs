@@ -21,6 +21,7 @@ mod engine;
 mod files;
 mod home;
 mod lasting;
+mod network;
 mod output;
 mod processes;
 mod samples;
@@ -63,7 +64,7 @@ fn run() -> anyhow::Result<()> {
 type Table = fn(&Settings) -> anyhow::Result<()>;
 
 /// Each by the name that `--only` takes.
-const TABLES: [(&str, Table); 10] = [
+const TABLES: [(&str, Table); 11] = [
     ("create", |settings| {
         engine::sandbox_and_true(settings);
         Ok(())
@@ -88,6 +89,7 @@ const TABLES: [(&str, Table); 10] = [
     }),
     ("crowd", crowd::print),
     ("lasting", lasting::print),
+    ("network", network::print),
     ("budget", |settings| {
         budget::print(settings);
         Ok(())

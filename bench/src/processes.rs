@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use anyhow::Context as _;
 use rustix::process::{Pid, Signal, kill_process};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -81,7 +82,9 @@ fn ticks_of(process: &Path) -> Option<u64> {
 
 fn role(words: &[&str]) -> Option<&'static str> {
     let has = |word: &str| words.iter().any(|each| each.starts_with(word));
-    if has("engine") {
+    if has("egress") {
+        Some("egress")
+    } else if has("engine") {
         Some("engine")
     } else if has("--inside") {
         Some("daemon")
@@ -91,4 +94,12 @@ fn role(words: &[&str]) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// KiB of memory that a process has, as its share.
+pub(crate) fn share(process: &Path) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(process.join("smaps_rollup"))?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no share there")?;
+    let number = line.split_whitespace().next().context("no number there")?;
+    Ok(number.parse()?)
 }

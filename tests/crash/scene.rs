@@ -119,11 +119,7 @@ impl Scene {
     #[track_caller]
     pub(super) fn engine_process(&self) -> u32 {
         self.daemon.ask("GET", "/v1/templates", "");
-        // A launcher has the engine's words until it becomes a supervisor.
-        let engines = self.home().engines();
-        let is_first =
-            |engine: &&u32| parent_of(**engine).is_some_and(|parent| !engines.contains(&parent));
-        *engines.iter().find(is_first).unwrap()
+        *self.home().engines().first().unwrap()
     }
 
     /// The process that supervises a sandbox.
@@ -219,10 +215,4 @@ pub(super) fn wish(word: &str, disk: Option<u64>) -> Value {
         wish["disk"] = disk.into();
     }
     wish
-}
-
-/// Whose child a process is.
-fn parent_of(process: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    status.lines().find_map(|line| line.strip_prefix("PPid:"))?.trim().parse().ok()
 }

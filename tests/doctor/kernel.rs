@@ -116,8 +116,8 @@ fn a_kernel_without_landlock_loses_an_extra_wall_only() {
 #[test]
 fn a_kernel_without_packet_filter_rules_is_told_to_load_them() {
     let seen = Machine::new().refusing(SOCKET, EPROTONOSUPPORT, AF_NETLINK).examine();
-    let reason = "could not make a table of packet filter rules: protocol not supported";
-    seen.assert("nftables", "missing", reason, Some("modprobe nf_tables"));
+    let reason = "could not make packet filter rules: protocol not supported";
+    seen.assert("nftables", "missing", reason, Some("modprobe --all nf_tables"));
     assert_eq!(seen.finding("nftables")["fix"]["safe"], true);
     assert_eq!(seen.code, 0);
 }

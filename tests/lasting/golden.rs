@@ -23,7 +23,7 @@ fn sandboxes_of_every_earlier_version_are_found_and_start_with_their_files() {
         return;
     }
     let mut daemon = Daemon::start();
-    for version in 1..=4 {
+    for version in 1..=5 {
         let id = daemon.create("{}");
         daemon.execute(&id, &format!("echo {version} > /workspace/file"));
         stop(&daemon, &id);
@@ -66,9 +66,17 @@ fn go_back(daemon: &Daemon, id: &str, version: u32) {
     if let Some(inner) = manifest.get_mut("record").filter(|inner| inner.is_string()) {
         *inner = inner.as_str().unwrap().replace(&before, id).into();
     }
-    fs::rename(folder.join(now["ended"].as_str().unwrap()), folder.join("ended.json")).unwrap();
-    for name in ["manifest.json", "manifest.json.copy", "record.json", "record.json.copy"] {
+    if version < 5 {
+        let ended = folder.join(now["ended"].as_str().unwrap());
+        fs::rename(ended, folder.join("ended.json")).unwrap();
+    } else {
+        for field in ["boot", "ended"] {
+            manifest[field] = now[field].clone();
+        }
+    }
+    for name in ["manifest.json", "record.json", "network.json"] {
         let _ = fs::remove_file(folder.join(name));
+        let _ = fs::remove_file(folder.join(format!("{name}.copy")));
     }
     fs::write(folder.join("manifest.json"), manifest.to_string()).unwrap();
     if let Some(record) = record {

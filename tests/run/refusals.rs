@@ -61,9 +61,16 @@ fn a_limit_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn the_network_is_answered_with_its_sentence() {
-    for words in [&["--network"][..], &["--network", "host", "1"], &["1", "--network=none"]] {
-        assert!(refused(words).contains("loopback only"));
+fn a_network_that_makes_no_sense_is_refused() {
+    for (words, said) in [
+        (&["--network"][..], "--network"),
+        (&["--network", "host", "1"], "host"),
+        (&["--network", "none", "--allow", "a.com", "1"], "--network none"),
+        (&["--allow", "localhost", "1"], "two labels"),
+        (&["--inject", "a.com:X=hunter2", "1"], "DOMAIN:HEADER=@FILE"),
+    ] {
+        let words = refused(words);
+        assert!(words.contains(said) && !words.contains("hunter2"), "{words}");
     }
 }
 

@@ -4,12 +4,11 @@
 //! each by its part, so that their sum is what the machine lacks.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::path::Path;
 
 use anyhow::{Context, ensure};
 
-use crate::processes::{self, Process};
+use crate::processes::{self, Process, share};
 
 /// KiB of the daemon, its starter and the engine of a home, by what they are.
 ///
@@ -25,11 +24,4 @@ pub(super) fn of(home: &Path) -> anyhow::Result<BTreeMap<String, u64>> {
         ensure!(found.contains_key(role), "the {role} was not found among the processes");
     }
     Ok(found)
-}
-
-fn share(process: &Path) -> anyhow::Result<u64> {
-    let text = fs::read_to_string(process.join("smaps_rollup"))?;
-    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).context("no share there")?;
-    let number = line.split_whitespace().next().context("no number there")?;
-    Ok(number.parse()?)
 }

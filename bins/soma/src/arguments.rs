@@ -16,6 +16,7 @@ use crate::exec::ExecArguments;
 use crate::failure::Failure;
 use crate::limit::LimitArguments;
 use crate::logs::LogsArguments;
+use crate::net::NetArguments;
 use crate::new::NewArguments;
 use crate::pages::{CompletionsArguments, ManArguments};
 use crate::ps::PsArguments;
@@ -79,6 +80,8 @@ pub(crate) enum Command {
     Logs(LogsArguments),
     /// Show what happened to sandboxes, also to those that are gone.
     Events(EventsArguments),
+    /// Show and change what a sandbox may reach, and see what it tried to.
+    Net(NetArguments),
     /// Change what a sandbox may use while it runs.
     Limit(LimitArguments),
     /// Set how long a sandbox has from now on.
@@ -97,6 +100,9 @@ pub(crate) enum Command {
     Config(ConfigArguments),
     /// Serve sandboxes on this host; `run` starts one by itself.
     Engine(EngineArguments),
+    /// Carry what sandboxes send to the network; the engine starts it.
+    #[command(hide = true)]
+    Egress,
     /// Write what a shell needs to complete these commands.
     Completions(CompletionsArguments),
     /// Write the manual pages.

@@ -7,8 +7,11 @@
 
 mod database;
 mod file;
+mod network;
 mod reserve;
 mod show;
+#[cfg(test)]
+mod tests;
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -23,6 +26,7 @@ use telemetry::Format;
 use crate::failure::Failure;
 pub(crate) use database::Database;
 use file::File;
+use network::{Certificates, Grants, Proxy, Resolvers, Usual};
 pub(crate) use reserve::Reserve;
 pub(crate) use show::{ConfigArguments, run};
 
@@ -173,6 +177,11 @@ pub(crate) struct Settings {
     pub(crate) database: Setting<Database>,
     pub(crate) reserve_disk: Setting<Reserve>,
     pub(crate) reserve_memory: Setting<Reserve>,
+    pub(crate) network_grants: Setting<Grants>,
+    pub(crate) network_resolvers: Setting<Resolvers>,
+    pub(crate) network_proxy: Setting<Proxy>,
+    pub(crate) network_certificates: Setting<Certificates>,
+    pub(crate) network_default: Setting<Usual>,
 }
 
 impl Settings {
@@ -271,6 +280,12 @@ impl Settings {
                 None,
                 Reserve::default(),
             )?,
+            network_grants: pick.usual("network.grants", "SOMA_NETWORK_GRANTS")?,
+            network_resolvers: pick.usual("network.resolvers", "SOMA_NETWORK_RESOLVERS")?,
+            network_proxy: pick.usual("network.proxy", "SOMA_NETWORK_PROXY")?,
+            network_certificates: pick
+                .usual("network.certificates", "SOMA_NETWORK_CERTIFICATES")?,
+            network_default: pick.usual("network.default", "SOMA_NETWORK_DEFAULT")?,
         })
     }
 
@@ -301,6 +316,15 @@ struct Pick<'a, V> {
 }
 
 impl<V: Fn(&str) -> Option<String>> Pick<'_, V> {
+    /// One that cannot be typed, and whose type says what is usual.
+    fn usual<T>(&self, key: &'static str, variable: &'static str) -> Result<Setting<T>, Failure>
+    where
+        T: FromStr + Default,
+        T::Err: Display,
+    {
+        self.one(key, variable, None, T::default())
+    }
+
     fn one<T>(
         &self,
         key: &'static str,
@@ -327,86 +351,5 @@ impl<V: Fn(&str) -> Option<String>> Pick<'_, V> {
             return parse(text, Origin::File, &name);
         }
         Ok(Setting { value: usual, origin: Origin::Default })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn gather(
-        text: &str,
-        typed: &SettingArguments,
-        variables: &[(&str, &str)],
-    ) -> Result<Settings, Failure> {
-        let variable = |name: &str| {
-            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
-        };
-        Settings::gather(&File::parse(text, "config.toml").unwrap(), typed, variable)
-    }
-
-    #[test]
-    fn a_flag_wins_over_the_environment_over_the_file_over_the_default() {
-        let typed = SettingArguments { listen: Some("127.0.0.1:1".into()), ..Default::default() };
-        let file = "listen = \"127.0.0.1:3\"";
-        let variables = [("SOMA_LISTEN", "127.0.0.1:2")];
-        let none = SettingArguments::default();
-        for (settings, port, origin) in [
-            (gather(file, &typed, &variables), 1, Origin::Flag),
-            (gather(file, &none, &variables), 2, Origin::Environment("SOMA_LISTEN")),
-            (gather(file, &none, &[]), 3, Origin::File),
-            (gather("", &none, &[]), 7070, Origin::Default),
-        ] {
-            let listen = settings.unwrap().listen;
-            assert_eq!(listen.value, Listen::At(SocketAddr::from(([127, 0, 0, 1], port))));
-            assert_eq!(listen.origin, origin);
-        }
-    }
-
-    #[test]
-    fn a_value_that_makes_no_sense_is_named_with_its_place() {
-        let none = SettingArguments::default();
-        let error = gather("\n\nlisten = \"everywhere\"", &none, &[]).unwrap_err();
-        assert!(
-            error.message.starts_with("`listen` in line 3 of config.toml: it has to be"),
-            "{error}"
-        );
-        let error = gather("", &none, &[("SOMA_MAX_MEMORY", "lots")]).unwrap_err();
-        assert!(error.message.starts_with("SOMA_MAX_MEMORY: "), "{error}");
-        let error = gather("log_format = \"xml\"", &none, &[]).unwrap_err();
-        assert!(error.message.contains("log_format"), "{error}");
-    }
-
-    #[test]
-    fn every_key_can_be_set_in_the_file() {
-        let text = "listen = \"off\"\ndomain = \"sbx.example\"\nhosts = [\"a\", \"b\"]\n\
-                    origins = [\"https://c\"]\nlog_level = \"debug\"\nlog_format = \"json\"\n\
-                    otlp_endpoint = \"http://c:4318\"\nmax_sandboxes = 5\nmax_memory = \"1g\"\n\
-                    max_cpus = 1.5\nmax_disk = \"2g\"\nallow_unenforced = false\nretention = \"1d\"\n\
-                    database = \"postgres://anna@localhost/memory\"\n";
-        let settings = gather(text, &SettingArguments::default(), &[]).unwrap();
-        assert_eq!(settings.hosts.value, Words(vec!["a".into(), "b".into()]));
-        assert_eq!(settings.max_cpus.value, MilliCpus(1500));
-        assert_eq!(settings.rules().sandboxes, 5);
-        assert!(!settings.rules().unenforced);
-        assert_eq!(settings.retention.value, Time(Duration::from_hours(24)));
-        assert_eq!(settings.database.value.to_string(), "postgres://anna@localhost:5432/memory");
-    }
-
-    #[test]
-    fn a_password_comes_from_the_environment_or_the_file_and_is_never_repeated() {
-        let address = "postgres://anna:swordfish@localhost/memory";
-        let none = SettingArguments::default();
-        let set = gather("", &none, &[("SOMA_DATABASE", address)]).unwrap();
-        assert!(!format!("{} {set:?}", set.database.value).contains("swordfish"));
-        gather(&format!("database = \"{address}\""), &none, &[]).unwrap();
-        let typed = SettingArguments { database: Some(address.into()), ..Default::default() };
-        let error = gather("", &typed, &[]).unwrap_err();
-        assert!(error.message.contains("seen by every user"), "{error}");
-        for wrong in ["postgres://anna:swordfish@db.example/memory", "mysql://anna:swordfish@a/b"] {
-            let error = gather("", &none, &[("SOMA_DATABASE", wrong)]).unwrap_err();
-            assert!(error.message.starts_with("SOMA_DATABASE: "), "{error}");
-            assert!(!format!("{error:?}").contains("swordfish"), "{error}");
-        }
     }
 }

@@ -93,7 +93,13 @@ pub(crate) fn run(home: &Path, arguments: ExecArguments) -> Result<u8, Failure> 
     }
     let input = if interactive && size.is_none() { Input::standard() } else { Input::none() };
     start.stdin = input.is_open();
-    let mut plan = Plan { spec: SandboxSpec::default(), start, language: None, is_fresh: false };
+    let mut plan = Plan {
+        spec: SandboxSpec::default(),
+        network: None,
+        start,
+        language: None,
+        is_fresh: false,
+    };
     daemon::ask(home, async |client| {
         let (existing, sandbox) = Existing::find(client, &which).await?;
         plan.be_in(&sandbox);

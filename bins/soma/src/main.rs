@@ -9,6 +9,7 @@ mod cp;
 mod daemon;
 mod doctor;
 mod down;
+mod egress;
 mod engine;
 mod events;
 mod exec;
@@ -16,6 +17,7 @@ mod failure;
 mod limit;
 mod logs;
 mod moment;
+mod net;
 mod new;
 mod output;
 mod pages;
@@ -67,6 +69,7 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Stats(arguments) => stats::run(&home, &arguments),
             Command::Logs(arguments) => logs::run(&home, &arguments),
             Command::Events(arguments) => events::run(&home, &arguments),
+            Command::Net(arguments) => net::run(&home, &arguments),
             Command::Limit(arguments) => limit::run(&home, &arguments),
             Command::Template(arguments) => template::run(&home, arguments),
             Command::Timeout(arguments) => timeout::run(&home, &arguments),
@@ -76,6 +79,7 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Serve(arguments) => serve::run(&home, &arguments),
             Command::Config(arguments) => config::run(&home, &arguments),
             Command::Engine(arguments) => engine::run(&home, &arguments),
+            Command::Egress => egress::run(&home),
         },
     }
 }

@@ -19,6 +19,7 @@ Examples:
   soma new
   soma new --name my-box --timeout 2h --memory 4g
   soma new --label project=web --label owner=ann --env STAGE=test
+  soma new --allow pypi.org --allow '*.pythonhosted.org' --inject 'api.x.com:Authorization=$KEY'
   id=$(soma new) && soma exec $id -- uname -a
 
 A sandbox ends when its time is over, and its files stay until `soma rm`; `soma timeout` gives it
@@ -47,13 +48,20 @@ pub(crate) struct NewArguments {
     json: bool,
 }
 
+#[cfg(test)]
+impl NewArguments {
+    pub(crate) fn limits(&self) -> &LimitOptions {
+        &self.limits
+    }
+}
+
 /// Makes one and says its id.
 pub(crate) fn run(home: &Path, arguments: NewArguments) -> Result<u8, Failure> {
     let NewArguments { name, label, env, timeout, limits, json } = arguments;
-    limits.check()?;
     let timeout = timeout.or(domain::Limits::default().timeout);
     let spec = SandboxSpec { environment: environment(env)?, ..limits.spec(timeout)? };
     let mut wish = wish(&spec);
+    wish.network_policy = limits.network()?;
     wish.name = name.map(|name| name.to_string());
     let labels: BTreeMap<String, String> = label.into_iter().collect();
     wish.labels = (!labels.is_empty()).then_some(labels);

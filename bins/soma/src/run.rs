@@ -28,6 +28,7 @@ pub(crate) fn run(home: &Path, arguments: RunArguments) -> Result<u8, Failure> {
     let input = Input::standard();
     plan.start.stdin = input.is_open();
     daemon::ask(home, async |client| {
-        session::run(Fresh::new(client), plan, async |live| Ok(follow(live, input).await)).await
+        let fresh = Fresh::new(client, plan.network.take());
+        session::run(fresh, plan, async |live| Ok(follow(live, input).await)).await
     })
 }

@@ -17,6 +17,7 @@ mod ending;
 mod ground;
 pub(crate) mod input;
 mod interrupts;
+mod network;
 mod options;
 mod passing;
 mod plan;

@@ -43,7 +43,8 @@ pub(crate) fn run(home: &Path, arguments: ShellArguments) -> Result<u8, Failure>
             attend(live, size).await
         };
         let Some(which) = which else {
-            return session::run(Fresh::new(client), plan, attend).await;
+            let fresh = Fresh::new(client, plan.network.take());
+            return session::run(fresh, plan, attend).await;
         };
         let (existing, sandbox) = Existing::find(client, &which).await?;
         plan.be_in(&sandbox);

@@ -9,6 +9,7 @@
 
 mod error;
 mod list;
+mod network;
 mod sandboxes;
 mod view;
 
@@ -34,7 +35,7 @@ pub fn router(control: Control) -> Router {
         .route("/sandboxes/{id}/resume", post(sandboxes::not_yet))
         .route("/sandboxes/{id}/snapshots", post(sandboxes::not_yet))
         .route("/sandboxes/{id}/fork", post(sandboxes::not_yet))
-        .route("/sandboxes/{id}/network", axum::routing::put(sandboxes::not_yet))
+        .route("/sandboxes/{id}/network", axum::routing::put(network::replace))
         .with_state(control)
 }
 

@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::view;
+use crate::{network, view};
 
 /// How long a sandbox of the second generation lives when nobody says.
 const USUAL: u64 = 300;
@@ -50,7 +50,8 @@ struct NewSandbox {
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
     secure: Option<bool>,
-    network: Option<Value>,
+    network: Option<network::Config>,
+    allow_internet_access: Option<bool>,
     metadata: Option<BTreeMap<String, String>>,
     #[serde(rename = "envVars")]
     variables: Option<BTreeMap<String, String>>,
@@ -94,6 +95,7 @@ async fn create(
         on_timeout: OnTimeout::Delete,
         secure,
         allow_unenforced: true,
+        network: network::policy(wanted.allow_internet_access, wanted.network)?.map(Into::into),
         ..Wish::default()
     };
     let lease = control.create(caller, wish).await?;
@@ -109,8 +111,6 @@ fn refuse_what_is_not_there_yet(wanted: &NewSandbox) -> Result<(), Failure> {
         "the MCP gateway"
     } else if wanted.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
         "volumes"
-    } else if there(&wanted.network) {
-        "rules for the network: a sandbox reaches nothing but itself"
     } else {
         return Ok(());
     };
@@ -225,12 +225,12 @@ pub(crate) async fn metrics(
 }
 
 pub(crate) async fn not_yet() -> Response {
-    let message = "pausing, snapshots, forks and rules for the network come with later releases";
+    let message = "pausing, snapshots and forks come with later releases";
     crate::error(StatusCode::NOT_IMPLEMENTED, message)
 }
 
 /// A sandbox as far as this dialect knows sandboxes: those that run.
-fn running(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
+pub(crate) fn running(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
     let lease = control.get(caller, &Reference::from(&parse(id)?));
     let lease = lease.map_err(|_| Failure::no_sandbox(id))?;
     match lease.state {
@@ -244,7 +244,7 @@ fn parse(id: &str) -> Result<SandboxId, Failure> {
 }
 
 /// Reads a body of JSON; none at all counts as `{}`.
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
+pub(crate) fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Failure> {
     let text: &[u8] = if body.is_empty() { b"{}" } else { body };
     if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
         return Err(Failure::invalid("the body has to be a JSON object"));

@@ -1,7 +1,9 @@
 //! Sandboxes as E2B's clients know them.
 
-use domain::{Lease, OnTimeout};
+use domain::{Lease, NetworkMode, OnTimeout};
 use serde_json::{Value, json};
+
+use crate::network;
 
 /// The version of E2B's agent whose behaviour the guest has: clients choose what they send by it.
 const AGENT_VERSION: &str = "0.6.13";
@@ -48,7 +50,9 @@ pub(crate) fn detail(lease: &Lease) -> Value {
     let mut shown = listed(lease);
     let token = lease.spec.token.as_ref().filter(|_| lease.secure);
     shown["envdAccessToken"] = json!(token.map(domain::Token::reveal));
-    shown["allowInternetAccess"] = json!(false);
+    let network = &lease.spec.network;
+    shown["allowInternetAccess"] = json!(network.mode != NetworkMode::DenyAll);
+    shown["network"] = network::shown(network);
     shown["domain"] = json!(null);
     let on_timeout = match lease.on_timeout {
         // Its files stay, but E2B's clients know no such state.

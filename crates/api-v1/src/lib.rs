@@ -14,6 +14,7 @@ pub mod events;
 mod extract;
 pub mod files;
 pub mod life;
+pub mod network;
 pub mod processes;
 pub mod sandboxes;
 mod stream;
@@ -52,6 +53,10 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(sandboxes::home_folder))
         .routes(routes!(sandboxes::work_folder))
         .routes(routes!(sandboxes::metrics))
+        .routes(routes!(network::get, network::replace))
+        .routes(routes!(network::learned))
+        .routes(routes!(network::list))
+        .routes(routes!(network::follow))
         .routes(routes!(events::of_sandbox))
         .routes(routes!(events::list))
         .routes(routes!(events::follow))

@@ -18,7 +18,7 @@ mod list;
 mod view;
 
 pub(crate) use create::seconds;
-pub use create::{Create, Lived, Network, NetworkMode, OnExit};
+pub use create::{Create, Lived, OnExit};
 pub use list::{Listed, Query};
 pub use view::{Item, Sandbox};
 

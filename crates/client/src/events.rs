@@ -3,23 +3,16 @@
 use std::fmt::Write as _;
 
 use api_v1::events::{EventList, Following, Happening, Query};
-use bytes::BytesMut;
 use http::Method;
-use http_body_util::BodyExt as _;
-use hyper::body::Incoming;
 
 use crate::sandboxes::{escaped, path};
+use crate::server_events::ServerEvents;
 use crate::{Client, ClientError};
-
-/// The most that one event of a stream may have.
-const LARGEST: usize = 1 << 20;
 
 /// Events as they happen.
 #[derive(Debug)]
 pub struct Events {
-    client: Client,
-    body: Incoming,
-    waiting: BytesMut,
+    events: ServerEvents,
 }
 
 /// What is told on a stream of events.
@@ -68,44 +61,19 @@ impl Client {
         if let Some(since) = following.since {
             let _ = write!(path, "since={since}");
         }
-        let body = self.send::<()>(Method::GET, &path, None).await?.into_body();
-        Ok(Events { client: self.clone(), body, waiting: BytesMut::new() })
+        Ok(Events { events: self.server_events(&path).await? })
     }
 }
 
 impl Events {
     /// Waits for the next thing; `None` when the daemon ends the stream.
     pub async fn next(&mut self) -> Result<Option<Told>, ClientError> {
-        loop {
-            while let Some(end) = self.waiting.windows(2).position(|window| window == b"\n\n") {
-                let text = self.waiting.split_to(end + 2);
-                if let Some(told) = self.read(&text)? {
-                    return Ok(Some(told));
-                }
-            }
-            if self.waiting.len() > LARGEST {
-                return Err(self.client.odd(&"an event has no end"));
-            }
-            let Some(frame) = self.body.frame().await else { return Ok(None) };
-            let frame = frame.map_err(|error| self.client.odd(&error))?;
-            if let Ok(bytes) = frame.into_data() {
-                self.waiting.extend_from_slice(&bytes);
-            }
-        }
-    }
-
-    /// One event of the stream; `None` for a sign of life.
-    fn read(&self, text: &[u8]) -> Result<Option<Told>, ClientError> {
-        let odd = |error: &dyn std::fmt::Display| self.client.odd(error);
-        let text = std::str::from_utf8(text).map_err(|error| odd(&error))?;
-        let field = |name: &str| text.lines().find_map(|line| line.strip_prefix(name));
-        let Some(data) = field("data: ") else { return Ok(None) };
-        if field("event: ") == Some("missed") {
-            let gap: serde_json::Value = serde_json::from_str(data).map_err(|error| odd(&error))?;
+        let Some(event) = self.events.next().await? else { return Ok(None) };
+        if event.kind.as_deref() == Some("missed") {
+            let gap: serde_json::Value = self.events.read(&event.data)?;
             let number = |name: &str| gap[name].as_u64().unwrap_or(0);
             return Ok(Some(Told::Missed { from: number("from"), to: number("to") }));
         }
-        let happening = serde_json::from_str(data).map_err(|error| odd(&error))?;
-        Ok(Some(Told::Event(Box::new(happening))))
+        Ok(Some(Told::Event(Box::new(self.events.read(&event.data)?))))
     }
 }

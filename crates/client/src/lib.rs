@@ -9,7 +9,9 @@
 mod connection;
 mod error;
 mod events;
+mod network;
 mod sandboxes;
+mod server_events;
 mod templates;
 
 use std::path::PathBuf;
@@ -22,6 +24,7 @@ use tokio_util::task::TaskTracker;
 pub use connection::Answer;
 pub use error::ClientError;
 pub use events::{Events, Told};
+pub use network::NetworkAttempts;
 pub use sandboxes::Held;
 
 /// Where a daemon is.

@@ -1,6 +1,6 @@
 //! Why something was not done.
 
-use domain::{InvalidLease, InvalidLimit, State, TooLarge};
+use domain::{InvalidLease, InvalidLimit, InvalidPolicy, NoSecret, State, TooLarge};
 use guest_proto::GuestError;
 use journal::JournalError;
 use policy::Denied;
@@ -68,6 +68,12 @@ pub enum ControlError {
     NoTemplate {
         /// Which, and which there are.
         reason: String,
+    },
+    /// Too many follow what sandboxes try to reach.
+    #[error("{most} follow what sandboxes try to reach, and that is the most: end one of them")]
+    TooManyFollow {
+        /// How many may.
+        most: usize,
     },
     /// The provider does not do it.
     #[error(transparent)]
@@ -158,7 +164,7 @@ impl ControlError {
                 _ => Fault::Internal,
             },
             Self::Guest(error) => guest_fault(error),
-            Self::Journal(JournalError::TooMany { .. }) => Fault::Full,
+            Self::TooManyFollow { .. } | Self::Journal(JournalError::TooMany { .. }) => Fault::Full,
             Self::Closing | Self::Journal(JournalError::Closed) => Fault::Unavailable,
             Self::Store(_) | Self::Journal(_) | Self::Broken { .. } => Fault::Internal,
         }
@@ -187,6 +193,18 @@ fn guest_fault(error: &GuestError) -> Fault {
 
 impl From<InvalidLimit> for ControlError {
     fn from(error: InvalidLimit) -> Self {
+        Self::Invalid { reason: error.to_string() }
+    }
+}
+
+impl From<InvalidPolicy> for ControlError {
+    fn from(error: InvalidPolicy) -> Self {
+        Self::Invalid { reason: error.to_string() }
+    }
+}
+
+impl From<NoSecret> for ControlError {
+    fn from(error: NoSecret) -> Self {
         Self::Invalid { reason: error.to_string() }
     }
 }

@@ -16,6 +16,7 @@ mod events;
 mod execute;
 mod find;
 mod guests;
+mod network;
 mod reference;
 mod registry;
 mod sandbox;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use domain::{Lease, Lifetime, OnExit, SandboxId, State, Timestamp, Token};
+use domain::{Lease, Lifetime, NetworkMode, OnExit, SandboxId, State, Timestamp, Token};
 use policy::{Action, Caller, Permitted, Rules, Who};
 use provider::Provider;
 use store::Store;
@@ -42,6 +43,7 @@ pub use execute::{Executed, Execution, Text, cause_of};
 pub use find::Found;
 use journal::Journal;
 pub use journal::{Follower, Page as EventPage, Query as EventQuery, Told};
+pub use network::{NetworkLog, NetworkWish};
 pub use provider::Archive;
 pub use reference::Reference;
 use registry::Registry;
@@ -56,6 +58,8 @@ pub struct Options {
     pub rules: Rules,
     /// How long a sandbox is kept whose time is over and which stopped; zero is not at all.
     pub retention: Duration,
+    /// What a sandbox may reach of which nobody said it.
+    pub network: NetworkMode,
     /// What ids that follow from idempotency keys are made with, so that nobody guesses them. The
     /// same for every daemon of a home.
     pub secret: [u8; 32],
@@ -65,6 +69,7 @@ impl std::fmt::Debug for Options {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("Options");
         shown.field("rules", &self.rules).field("retention", &self.retention);
+        shown.field("network", &self.network);
         shown.finish_non_exhaustive()
     }
 }
@@ -72,7 +77,8 @@ impl std::fmt::Debug for Options {
 impl Default for Options {
     fn default() -> Self {
         let retention = Duration::from_hours(24 * 7);
-        Self { rules: Rules::default(), retention, secret: [0; 32] }
+        let network = NetworkMode::AllowAll;
+        Self { rules: Rules::default(), retention, network, secret: [0; 32] }
     }
 }
 
@@ -87,6 +93,7 @@ struct Shared {
     store: Arc<dyn Store>,
     rules: Rules,
     retention: Duration,
+    network: NetworkMode,
     secret: [u8; 32],
     registry: Registry,
     journal: Journal,
@@ -94,6 +101,8 @@ struct Shared {
     tasks: TaskTracker,
     /// So many guests of sandboxes that were found are spoken with at one time.
     introductions: Semaphore,
+    /// So many may follow what sandboxes try to reach.
+    followers: Arc<Semaphore>,
     reconciling: Mutex<()>,
     /// Held by whoever has answered and not yet written to the store what was said.
     indexing: Arc<RwLock<()>>,
@@ -152,11 +161,13 @@ impl Control {
                 store,
                 rules: options.rules,
                 retention: options.retention,
+                network: options.network,
                 secret: options.secret,
                 registry: Registry::default(),
                 journal,
                 tasks: TaskTracker::new(),
                 introductions: Semaphore::new(INTRODUCTIONS),
+                followers: Arc::new(Semaphore::new(network::FOLLOWERS)),
                 reconciling: Mutex::default(),
                 indexing: Arc::default(),
                 compared: AtomicBool::new(false),
@@ -198,11 +209,13 @@ impl Control {
     fn plan(
         &self,
         caller: &Caller,
-        wish: Wish,
+        mut wish: Wish,
         id: SandboxId,
     ) -> Result<(Lease, Permitted<domain::SandboxSpec>), ControlError> {
+        let network = self.shared.network_of_new(caller, &id, wish.network.take())?;
         let token = Token::from_random(&random::<16>()?);
-        let lease = wish.into_lease(id, token, caller.owner.clone(), now())?;
+        let mut lease = wish.into_lease(id, token, caller.owner.clone(), now())?;
+        lease.spec.network = network;
         let existing = self.shared.registry.count();
         let action = Action::Create { spec: &lease.spec, existing };
         let spec = self.shared.rules.decide(caller, action, lease.spec.clone())?;

@@ -5,7 +5,7 @@
 //!                                      │
 //!                                      └─ it cannot: nothing stays, the caller hears why
 //!
-//! serve ◄──► wishes from its mailbox: renew, limit, start, stop, look, delete
+//! serve ◄──► wishes from its mailbox: renew, limit, network, start, stop, look, delete
 //!   ▲
 //!   └─────── the provider says that it ended
 //! ```
@@ -16,6 +16,7 @@
 mod keep;
 mod limit;
 mod make;
+mod network;
 mod restart;
 
 use std::sync::{Arc, OnceLock};
@@ -29,7 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::warn;
 
-use crate::{ControlError, LimitChange, Renewal, Shared, now};
+use crate::{ControlError, LimitChange, NetworkWish, Renewal, Shared, now};
 
 /// Wishes that may wait for one sandbox; more are held up where they are made.
 const MAILBOX: usize = 16;
@@ -58,6 +59,11 @@ enum Command {
     Limit {
         caller: Caller,
         change: LimitChange,
+        answer: Answer<Arc<Lease>>,
+    },
+    Network {
+        caller: Caller,
+        wish: NetworkWish,
         answer: Answer<Arc<Lease>>,
     },
     Start {
@@ -183,6 +189,11 @@ impl Task {
                         let limited = self.limit(&caller, change).await;
                         self.tell_failure(&caller, &limited, |reason| Happened::LimitsFailed { reason });
                         let _ = answer.send(limited);
+                    }
+                    Some(Command::Network { caller, wish, answer }) => {
+                        let changed = self.change_network(&caller, wish).await;
+                        self.tell_failure(&caller, &changed, |reason| Happened::NetworkFailed { reason });
+                        let _ = answer.send(changed);
                     }
                     Some(Command::Start { caller, answer }) => {
                         let started = self.start(&caller).await;

@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use domain::{
-    Asked, Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, OnExit, OnTimeout, Owner, SandboxId,
-    SandboxName, SandboxSpec, TemplateName, Timestamp, Token, check_labels, check_variables,
+    Asked, Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, NetworkPolicy, OnExit, OnTimeout,
+    Owner, SandboxId, SandboxName, SandboxSpec, TemplateName, Timestamp, Token, check_labels,
+    check_variables,
 };
 
-use crate::ControlError;
+use crate::{ControlError, NetworkWish};
 
 /// The wish for a sandbox.
 #[derive(Debug, Clone)]
@@ -37,6 +38,8 @@ pub struct Wish {
     pub allow_unenforced: bool,
     /// Whether its user may become its root.
     pub sudo: bool,
+    /// What it may reach; what the operator chose when unset.
+    pub network: Option<NetworkWish>,
 }
 
 impl Default for Wish {
@@ -55,6 +58,7 @@ impl Default for Wish {
             secure: true,
             allow_unenforced: usual.allow_unenforced,
             sudo: usual.sudo,
+            network: None,
         }
     }
 }
@@ -95,6 +99,8 @@ impl Wish {
             sudo: self.sudo,
             token: Some(token),
             template: imported,
+            // Whoever makes a plan of this finds out which sandboxes are meant.
+            network: NetworkPolicy::default(),
         };
         let mut lease = Lease::new(id, spec, now);
         lease.name = self.name;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, Owner, SandboxId, SandboxName, State, Timestamp};
+use crate::{Limits, NetworkMode, Owner, SandboxId, SandboxName, State, Timestamp};
 
 /// The most characters of a reason that is written down.
 const LONGEST_REASON: usize = 1000;
@@ -78,6 +78,18 @@ pub enum Happened {
         /// Why, in the words that the caller was told.
         reason: String,
     },
+    /// What it may reach was set anew.
+    NetworkChanged {
+        /// What holds where the rest says no more.
+        mode: NetworkMode,
+        /// The rest in a line, without any value that is set in requests.
+        summary: String,
+    },
+    /// What it may reach was to be set anew, and was not.
+    NetworkFailed {
+        /// Why, in the words that the caller was told.
+        reason: String,
+    },
     /// It was to be started again, and was not.
     StartFailed {
         /// Why, in the words that the caller was told.
@@ -117,6 +129,7 @@ impl Happened {
             Self::CreationFailed { reason }
             | Self::TimeoutFailed { reason }
             | Self::LimitsFailed { reason }
+            | Self::NetworkFailed { reason }
             | Self::StartFailed { reason }
             | Self::StopFailed { reason }
             | Self::DeletionFailed { reason } => Some(reason),
@@ -164,6 +177,7 @@ mod tests {
             Happened::StateChanged(State::Running(Starting::new().ready())),
             Happened::TimeoutSet { until: None },
             Happened::LimitsSet { limits: Limits::default() },
+            Happened::NetworkChanged { mode: NetworkMode::Custom, summary: "allowed: a.b".into() },
             Happened::Found(State::Failed(Starting::new().failed("it broke"))),
             Happened::Missing,
             Happened::Later { what: "paused".to_owned() },

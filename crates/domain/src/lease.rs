@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Labels, Layer, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 3;
+const VERSION: u32 = 4;
 
 /// The most that a record may have: it travels in one message to the engine.
 const LARGEST: usize = 64 << 10;
@@ -192,8 +192,52 @@ mod tests {
         let mut later = lease();
         later.version = VERSION + 1;
         let error = Lease::from_text(&later.to_text().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("version 4"), "{error}");
+        assert!(error.to_string().contains("version 5"), "{error}");
         assert!(Lease::from_text("{}").is_err() && Lease::from_text("nonsense").is_err());
+    }
+
+    #[test]
+    fn a_record_from_before_there_was_a_network_reaches_nothing() {
+        let mut spec = SandboxSpec::default();
+        spec.network.mode = crate::NetworkMode::AllowAll;
+        let lease = Lease { spec, ..lease() };
+        let mut value: serde_json::Value = serde_json::from_str(&lease.to_text().unwrap()).unwrap();
+        value["version"] = 3.into();
+        value["spec"].as_object_mut().unwrap().remove("network").unwrap();
+        let read = Lease::from_text(&value.to_string()).unwrap();
+        assert_eq!(read.spec.network.mode, crate::NetworkMode::DenyAll);
+        // What is not understood is not guessed at.
+        value["spec"]["network"] = serde_json::json!({ "mode": "allow-some" });
+        assert!(Lease::from_text(&value.to_string()).is_err());
+    }
+
+    #[test]
+    fn a_policy_fits_a_record_beside_everything_else() {
+        let mut full = lease();
+        full.labels.insert("k".into(), "v".repeat(8000));
+        full.spec.environment.insert("K".into(), "v".repeat(32_000));
+        full.spec.network.mode = crate::NetworkMode::Custom;
+        for number in 0..100 {
+            let domain = format!("{}.{number}.example.com", "a".repeat(60));
+            full.spec.network.allow_domains.push(domain.parse().unwrap());
+            if full.spec.network.allow_domains.len() == 50 {
+                let domains = std::mem::take(&mut full.spec.network.allow_domains);
+                full.spec.network.block_domains.extend(domains);
+            }
+        }
+        let domains = full.spec.network.block_domains.split_off(50);
+        full.spec.network.allow_domains = domains;
+        let transform = |number: usize| crate::Transform {
+            domain: format!("api{number}.example.com").parse().unwrap(),
+            inject_headers: [("X-Key".to_owned(), crate::SecretText::new("k".repeat(500)))].into(),
+            strip_headers: Vec::new(),
+        };
+        while full.spec.network.check().is_ok() {
+            full.spec.network.transforms.push(transform(full.spec.network.transforms.len()));
+        }
+        full.spec.network.transforms.pop();
+        assert!(full.spec.network.transforms.len() > 5);
+        full.to_text().unwrap();
     }
 
     #[test]

@@ -16,6 +16,8 @@ mod layer;
 mod lease;
 mod limits;
 mod name;
+mod network;
+mod network_entry;
 mod quantity;
 mod spec;
 pub mod state;
@@ -33,6 +35,11 @@ pub use layer::Layer;
 pub use lease::{Asked, InvalidLease, Lease, OnExit, OnTimeout, Owner};
 pub use limits::{InvalidLimit, Limit, Limits};
 pub use name::{InvalidName, Labels, SandboxName, TooLarge, check_labels, check_variables};
+pub use network::{
+    Cidr, DomainPattern, InvalidNetwork, InvalidPolicy, Learned, NetworkMode, NetworkPolicy,
+    NoSecret, Ports, SecretText, Transform,
+};
+pub use network_entry::{NetworkEntry, NetworkProtocol};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};
 pub use state::State;

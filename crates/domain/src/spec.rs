@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
+use crate::network::NetworkPolicy;
 use crate::template::TemplateName;
 use crate::token::Token;
 
@@ -31,6 +32,9 @@ pub struct SandboxSpec {
     /// What it is made from; the host's own system when unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateName>,
+    /// What it may reach. One that says nothing reaches nothing.
+    #[serde(default)]
+    pub network: NetworkPolicy,
 }
 
 impl Default for SandboxSpec {
@@ -43,6 +47,7 @@ impl Default for SandboxSpec {
             sudo: allowed(),
             token: None,
             template: None,
+            network: NetworkPolicy::default(),
         }
     }
 }

@@ -46,7 +46,7 @@ const USER: u64 = 1000;
 const FILES: [(&str, &str); 3] = [
     ("hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
     ("hostname", "sandbox\n"),
-    ("resolv.conf", "nameserver 127.0.0.1\n"),
+    ("resolv.conf", "nameserver 198.18.0.1\noptions timeout:5\n"),
 ];
 
 /// The most that a list of users is read of.

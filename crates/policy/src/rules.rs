@@ -1,6 +1,6 @@
 //! The rules, and the decisions that follow from them.
 
-use domain::{Bytes, Lease, Limits, MilliCpus, Owner, SandboxSpec, TemplateName};
+use domain::{Bytes, Lease, Limits, MilliCpus, NetworkPolicy, Owner, SandboxSpec, TemplateName};
 
 use crate::{Caller, Who};
 
@@ -22,6 +22,12 @@ pub enum Action<'a> {
     Manage(&'a Lease),
     /// Change what it may use.
     Limit(&'a Lease, &'a Limits),
+    /// Change what it may reach.
+    ChangeNetwork(&'a Lease, &'a NetworkPolicy),
+    /// See what it tried to reach.
+    SeeNetwork(&'a Lease),
+    /// Let a sandbox of this owner reach that one.
+    Grant(&'a Owner, &'a Lease),
     /// See and put in order what is on this machine, whoever's it is.
     Oversee,
     /// See which templates there are.
@@ -127,7 +133,12 @@ impl Rules {
         match action {
             Action::Create { spec, existing } => self.may_create(caller, spec, existing)?,
             Action::See(lease) | Action::Use(lease) => may_touch(caller, lease, true)?,
-            Action::Manage(lease) => may_touch(caller, lease, false)?,
+            // What a policy names is checked against the operator's configuration where it counts:
+            // for every connection, after its name was resolved.
+            Action::Manage(lease) | Action::ChangeNetwork(lease, _) | Action::SeeNetwork(lease) => {
+                may_touch(caller, lease, false)?;
+            }
+            Action::Grant(owner, other) => may_grant(owner, other)?,
             Action::Limit(lease, limits) => {
                 may_touch(caller, lease, false)?;
                 self.may_use(limits)?;
@@ -208,6 +219,15 @@ fn may_use_templates(caller: &Caller) -> Result<(), Denied> {
     }
 }
 
+/// Sandboxes of two owners never reach each other, whoever asks for it.
+fn may_grant(owner: &Owner, other: &Lease) -> Result<(), Denied> {
+    if *owner == other.owner {
+        return Ok(());
+    }
+    let reason = format!("sandbox `{}` has another owner, and is not reached from here", other.id);
+    denied(Rule::Owner, reason)
+}
+
 /// Sandboxes of everybody are made from a template, so nobody changes another's under them.
 fn may_change_template(
     caller: &Caller,
@@ -272,6 +292,33 @@ mod tests {
         }
         for action in [Action::See(&foreign), Action::Use(&foreign), Action::Manage(&foreign)] {
             assert_eq!(rule(rules.decide(&caller, action, ())), Some(Rule::Owner), "{action:?}");
+        }
+    }
+
+    #[test]
+    fn two_owners_sandboxes_never_reach_each_other() {
+        let (here, there) = (lease("here"), lease("there"));
+        for caller in [Caller::soma(), Caller::local(), Caller::key("ci", here.owner.clone())] {
+            let grant = |other| {
+                rule(Rules::default().decide(&caller, Action::Grant(&here.owner, other), ()))
+            };
+            assert_eq!(grant(&here), None);
+            assert_eq!(grant(&there), Some(Rule::Owner));
+        }
+    }
+
+    #[test]
+    fn a_policy_is_changed_and_a_log_read_by_the_owner_and_not_by_a_token() {
+        let (own, policy) = (lease("here"), NetworkPolicy::default());
+        let token = Who::Token { sandbox: own.id.clone() };
+        let token = Caller { who: token, owner: own.owner.clone(), request: None };
+        let foreign = Caller::key("ci", Owner("there".into()));
+        let owner = Caller::key("ci", own.owner.clone());
+        for action in [Action::ChangeNetwork(&own, &policy), Action::SeeNetwork(&own)] {
+            let decide = |caller| rule(Rules::default().decide(caller, action, ()));
+            assert_eq!(decide(&owner), None);
+            assert_eq!(decide(&token), Some(Rule::Token));
+            assert_eq!(decide(&foreign), Some(Rule::Owner));
         }
     }
 

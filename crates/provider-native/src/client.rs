@@ -4,6 +4,7 @@
 
 mod connection;
 mod line;
+mod network;
 mod start;
 mod templates;
 
@@ -14,12 +15,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, SandboxId, SandboxSpec, TemplateName};
+use domain::{Ending, Limits, NetworkMode, NetworkPolicy, SandboxId, SandboxSpec, TemplateName};
 use guest_proto::client::{Init, LimitsTold};
 use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
 use provider::{
-    Archive, BoxError, ByteStream, Observed, Provider, ProviderError, Staged, Template,
+    Archive, BoxError, ByteStream, NetworkLog, Observed, Provider, ProviderError, Staged, Template,
 };
 use tokio::net::UnixStream;
 
@@ -27,6 +28,7 @@ use crate::failure::{Failure, Kind};
 use crate::home::Home;
 use crate::reserves::Reserves;
 use crate::verbs::{Answer, Record, Refusal, Verb, Wish};
+use ::network::Authority;
 use line::Line;
 pub use start::connect_engine;
 
@@ -122,7 +124,19 @@ impl NativeProvider {
     }
 
     /// Tells the guest what it cannot see from inside. The engine does not: it speaks with no guest.
-    async fn introduce(&self, id: &SandboxId, spec: &SandboxSpec) -> Result<(), ProviderError> {
+    async fn introduce(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+        authority: Option<&Authority>,
+    ) -> Result<(), ProviderError> {
+        let mut environment = spec.environment.clone();
+        if authority.is_some() {
+            // What its owner says counts.
+            for (name, value) in network::variables() {
+                environment.entry(name).or_insert(value);
+            }
+        }
         let limits = LimitsTold {
             memory_bytes: spec.limits.memory.0,
             cpu_millis: u64::from(spec.limits.cpus.0),
@@ -130,18 +144,35 @@ impl NativeProvider {
             disk_bytes: spec.limits.disk.0,
         };
         let init = Init {
-            env_vars: Some(spec.environment.clone()),
+            env_vars: Some(environment),
             limits: Some(limits),
             sudo: Some(spec.sudo),
             // One that has it already takes it as the proof that it is us again.
             access_token: spec.token.as_ref().map(|token| token.reveal().to_owned()),
             ..Init::default()
         };
-        let guest = GuestClient::new(Door { provider: self.clone(), id: id.clone() });
+        let mut guest = GuestClient::new(Door { provider: self.clone(), id: id.clone() });
         guest.init(&init).await.map_err(|error| ProviderError::Backend {
             step: "set the sandbox up".to_owned(),
             source: Box::new(error),
-        })
+        })?;
+        let Some(authority) = authority else { return Ok(()) };
+        if let Some(token) = &spec.token {
+            guest = guest.with_token(token.reveal()).map_err(network::untrusting)?;
+        }
+        Self::furnish(&guest, authority).await
+    }
+
+    /// Who signs for names in this sandbox, where anybody does.
+    async fn authority(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Option<Authority>, ProviderError> {
+        if spec.network.transforms.is_empty() {
+            return Ok(None);
+        }
+        Ok(self.read_rules(id).await?.and_then(|rules| rules.authority))
     }
 
     async fn reach(&self, id: &SandboxId) -> Result<Box<dyn ByteStream>, ProviderError> {
@@ -186,6 +217,7 @@ impl Provider for NativeProvider {
         record: &str,
     ) -> Result<Observed, ProviderError> {
         let spec = spec.get();
+        let rules = Self::rules(id, &spec.network)?;
         let wish = Wish {
             limits: spec.limits.clone(),
             lifetime: spec.lifetime,
@@ -193,12 +225,14 @@ impl Provider for NativeProvider {
             record: checked(record)?,
             reserves: self.reserves,
             template: spec.template.clone(),
+            network: network::record(&rules)?,
+            needs_network: spec.network.mode != NetworkMode::DenyAll,
         };
         let observed = match self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?.0 {
             Answer::Observed(observed) => observed,
             other => return Err(odd(&other)),
         };
-        self.introduce(id, spec).await?;
+        self.introduce(id, spec, rules.authority.as_ref()).await?;
         Ok(observed)
     }
 
@@ -208,13 +242,16 @@ impl Provider for NativeProvider {
         spec: &SandboxSpec,
     ) -> Result<Observed, ProviderError> {
         let id = id.get();
+        // What was changed while it did not run holds before anything in it does.
+        self.change_rules(id, &spec.network).await?;
         let (timeout, reserves) = (spec.limits.timeout, self.reserves);
         let verb = Verb::Start { id: id.clone(), timeout, reserves };
         let observed = match self.ask(verb, Some(id)).await?.0 {
             Answer::Observed(observed) => observed,
             other => return Err(odd(&other)),
         };
-        self.introduce(id, spec).await?;
+        let authority = self.authority(id, spec).await?;
+        self.introduce(id, spec, authority.as_ref()).await?;
         Ok(observed)
     }
 
@@ -229,7 +266,8 @@ impl Provider for NativeProvider {
         id: &Permitted<SandboxId>,
         spec: &SandboxSpec,
     ) -> Result<(), ProviderError> {
-        self.introduce(id.get(), spec).await
+        let authority = self.authority(id.get(), spec).await?;
+        self.introduce(id.get(), spec, authority.as_ref()).await
     }
 
     async fn connect(
@@ -291,6 +329,23 @@ impl Provider for NativeProvider {
         let id = id.get();
         self.ask(Verb::Limit { id: id.clone(), limits: limits.clone() }, Some(id)).await?;
         Ok(())
+    }
+
+    async fn change_network(
+        &self,
+        id: &Permitted<SandboxId>,
+        policy: &NetworkPolicy,
+    ) -> Result<(), ProviderError> {
+        self.change_rules(id.get(), policy).await
+    }
+
+    async fn network_log(
+        &self,
+        id: &SandboxId,
+        after: u64,
+        follow: bool,
+    ) -> Result<NetworkLog, ProviderError> {
+        self.follow_network(id, after, follow).await
     }
 
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {

@@ -19,17 +19,19 @@
 //! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
 //! may use, `bodies` what a body is, `lifecycle`, `restart` and `endings` the
 //! arrows above, `adopt` what is
-//! found at the start.
+//! found at the start, `egress` what sandboxes reach the network through.
 
 mod adopt;
 mod bodies;
 mod client;
 mod clients;
+mod egress;
 mod endings;
 mod host;
 mod imports;
 mod lifecycle;
 mod limit;
+mod nursery;
 mod reach;
 mod restart;
 mod templates;
@@ -48,6 +50,7 @@ use crate::failure::Failure;
 use crate::home::Home;
 use bodies::Body;
 use client::Client;
+use egress::Egress;
 use endings::Sweeper;
 use host::Host;
 use imports::Import;
@@ -85,6 +88,7 @@ pub fn run(options: Options) -> Result<(), EngineError> {
         sandboxes: BTreeMap::new(),
         queue: VecDeque::new(),
         imports: BTreeMap::new(),
+        egress: Egress::default(),
         sweepers: Vec::new(),
         remains: Vec::new(),
         remove_remains_after: Instant::now(),
@@ -113,6 +117,8 @@ struct Engine {
     queue: VecDeque<SandboxId>,
     /// Images that are being unpacked, or wait to be kept.
     imports: BTreeMap<Key, Import>,
+    /// The program that sandboxes reach the network through.
+    egress: Egress,
     /// Processes that remove folders.
     sweepers: Vec<Sweeper>,
     /// Folders that could not be removed, and when to try again.
@@ -139,6 +145,7 @@ enum Source {
     Supervisor(Key),
     Sweeper(usize),
     Importer(Key),
+    Egress,
 }
 
 impl Engine {
@@ -159,6 +166,7 @@ impl Engine {
                 Source::Supervisor(key) => self.bury(key),
                 Source::Sweeper(index) => self.finish_sweeping(index),
                 Source::Importer(key) => self.reap_importer(key),
+                Source::Egress => self.hear_egress(),
             }
         }
         Ok(true)
@@ -190,6 +198,9 @@ impl Engine {
             if let Some(process) = import.process() {
                 sources.push((Source::Importer(*key), process, PollFlags::IN));
             }
+        }
+        if let Some((socket, interest)) = self.egress.interest() {
+            sources.push((Source::Egress, socket, interest));
         }
         // From the back, so that removing one does not move those still to be served.
         for (index, sweeper) in self.sweepers.iter().enumerate().rev() {
@@ -231,6 +242,9 @@ impl Engine {
         }
         if self.wants_preparation() {
             until = until.min(self.prepare_after);
+        }
+        if let Some(moment) = self.egress.wants_attention() {
+            until = until.min(moment);
         }
         if let Some(idle) = self.host.options.idle {
             until = until.min(self.busy_until + idle);

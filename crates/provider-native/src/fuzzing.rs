@@ -5,7 +5,6 @@
 use rustix::net::{RecvFlags, SendFlags};
 
 use crate::launch::Report;
-use crate::link;
 use crate::verbs::{Reply, Request, Verb};
 
 /// Reads bytes as a packet of a client's and of a launcher's, as the engine would.

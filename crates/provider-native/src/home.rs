@@ -5,6 +5,8 @@
 //!   config.toml              what its owner wants; not the engine's affair
 //!   daemon/                  the daemon's own, which no engine touches
 //!   engine.sock  engine.lock  engine.log
+//!   egress.sock  egress.log  network.json  egress/  the program for the network, what the
+//!                            operator wants of it, and what it writes down
 //!   guest/<version>/guest    every version of the guest that some sandbox runs
 //!   base/<generation>/       the default template's own files, see `template`
 //!   templates/<name>/<number>/  what was imported: tree/root  template.json
@@ -44,6 +46,8 @@ pub struct Home {
 impl Home {
     /// The name of the engine's socket in it.
     pub(crate) const SOCKET: &'static str = "engine.sock";
+    /// The name of the egress program's socket in it.
+    pub(crate) const EGRESS: &'static str = "egress.sock";
 
     /// The home at this path; nothing is made yet.
     pub fn at(root: impl Into<PathBuf>) -> Self {
@@ -99,6 +103,16 @@ impl Home {
     /// The daemon's own folder. Whoever starts the daemon makes it.
     pub fn daemon(&self) -> PathBuf {
         self.root.join("daemon")
+    }
+
+    /// What the egress program writes down. It is its own.
+    pub fn egress(&self) -> PathBuf {
+        self.root.join("egress")
+    }
+
+    /// What the egress program has to say.
+    pub(crate) fn egress_log(&self) -> PathBuf {
+        self.root.join("egress.log")
     }
 
     /// The engine's socket.

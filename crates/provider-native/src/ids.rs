@@ -39,6 +39,10 @@ const LAST: u32 = 0x7FFE_0000;
 /// The id that Soma's own unprivileged programs run as when root starts them.
 pub const PROGRAM_ID: u32 = FIRST + 1;
 
+/// The id of the program that sandboxes reach the network through: another one, because it reads
+/// what comes from inside sandboxes, and the daemon's files are none of its business.
+pub(crate) const EGRESS_ID: u32 = FIRST + 2;
+
 /// The ids of one sandbox: the first of them outside, and how many there are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct IdRange {

@@ -39,7 +39,6 @@ use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::home::Home;
 use crate::ids::IdRange;
-use crate::link;
 use crate::seccomp::Filters;
 use crate::template::Ground;
 
@@ -71,6 +70,8 @@ pub(crate) struct Order {
     pub(crate) open_files: Option<u64>,
     /// How many processes it may have, where no cgroup counts them.
     pub(crate) processes: Option<u32>,
+    /// Whether what it sends to the outside is led to the egress program.
+    pub(crate) wires: bool,
 }
 
 impl Order {

@@ -28,7 +28,6 @@ mod home;
 mod ids;
 mod landlock;
 mod launch;
-mod link;
 mod manifest;
 mod missing;
 mod random;

@@ -16,7 +16,7 @@ use crate::template::{Generation, Ground, Imported};
 use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 5;
+const VERSION: u32 = 6;
 
 const NAME: &str = "manifest.json";
 
@@ -61,12 +61,15 @@ pub(crate) struct Manifest {
     /// Version 2 had it in a file of its own.
     #[serde(default)]
     record: Record,
+    /// What it may reach, in the same way. Version 5 had no network.
+    #[serde(default)]
+    network: Record,
 }
 
 impl Manifest {
     /// The record of a sandbox that was just made.
     pub(crate) fn new(made: Made, [first, supervisor]: [Process; 2]) -> Self {
-        let Made { id, slot, ids, ground, guest, limits, unenforced, record } = made;
+        let Made { id, slot, ids, ground, guest, limits, unenforced, record, network } = made;
         let ended = ended_name(&slot);
         let (generation, template) = match ground {
             Ground::Host(generation) => (generation.name().to_owned(), None),
@@ -90,6 +93,7 @@ impl Manifest {
             boot: boot(),
             ended,
             record,
+            network,
         }
     }
 
@@ -142,6 +146,11 @@ impl Manifest {
         self.record
     }
 
+    /// What it was made to reach.
+    pub(crate) fn into_network(self) -> Record {
+        self.network
+    }
+
     /// Reads the manifest of a sandbox's folder.
     pub(crate) fn read(folder: &Path) -> io::Result<Self> {
         #[derive(Deserialize)]
@@ -182,6 +191,7 @@ pub(crate) struct Made {
     pub(crate) limits: Limits,
     pub(crate) unenforced: Vec<Limit>,
     pub(crate) record: Record,
+    pub(crate) network: Record,
 }
 
 /// What is another when a sandbox is started again.
@@ -265,6 +275,7 @@ mod tests {
             limits: Limits::default(),
             unenforced: vec![Limit::Disk],
             record: Record("record".into()),
+            network: Record("rules".into()),
         };
         Manifest::new(made, [process; 2])
     }

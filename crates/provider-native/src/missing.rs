@@ -31,6 +31,15 @@ pub(crate) fn namespaces(error: io::Error) -> Failure {
     })
 }
 
+/// Why a sandbox can reach nothing but itself.
+pub(crate) fn wires(reason: &str) -> Failure {
+    let cause = format!(
+        "this host's kernel cannot lead its connections out ({reason}): `soma doctor` says what is \
+         missing; ask for a sandbox without a network, which is the policy `deny-all`"
+    );
+    Failure::new("give the sandbox a network", cause, Kind::Unsupported)
+}
+
 /// `setting` reads one of the kernel's settings; some kernels do not have it.
 fn explain_namespaces(error: io::Error, setting: &dyn Fn(&str) -> Option<String>) -> Failure {
     let step = "make the namespaces";

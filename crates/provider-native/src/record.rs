@@ -1,4 +1,5 @@
-//! What whoever made a sandbox wrote down with it, which is theirs to read.
+//! What whoever made a sandbox wrote down with it, which is theirs to read, and what it may reach,
+//! which is the egress program's.
 //!
 //! As it was when the sandbox was made it is in the manifest, so that a create waits for the disk
 //! once; every later one is a file beside it, which counts instead.
@@ -12,19 +13,42 @@ use crate::durable;
 use crate::manifest::Manifest;
 use crate::verbs::Record;
 
-const NAME: &str = "record.json";
+/// A text that is kept unread in a sandbox's folder.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Kept {
+    /// What whoever made it wrote down.
+    Record,
+    /// What it may reach.
+    Network,
+}
+
+impl Kept {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Record => "record.json",
+            Self::Network => "network.json",
+        }
+    }
+
+    fn first(self, manifest: Manifest) -> Record {
+        match self {
+            Self::Record => manifest.into_record(),
+            Self::Network => manifest.into_network(),
+        }
+    }
+}
 
 /// Writes it whole or not at all, and so that it survives the host's death.
-pub(crate) fn write(folder: &Path, Record(text): &Record) -> io::Result<()> {
-    durable::put(folder, NAME, text.as_bytes())?;
+pub(crate) fn write(folder: &Path, kept: Kept, Record(text): &Record) -> io::Result<()> {
+    durable::put(folder, kept.name(), text.as_bytes())?;
     durable::settle(folder)
 }
 
 /// Reads it. A sandbox of the first Soma has none, which is an empty one.
-pub(crate) fn read(folder: &Path) -> io::Result<Record> {
-    let bytes = match durable::read(folder, NAME) {
+pub(crate) fn read(folder: &Path, kept: Kept) -> io::Result<Record> {
+    let bytes = match durable::read(folder, kept.name()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Manifest::read(folder).map(Manifest::into_record);
+            return Manifest::read(folder).map(|manifest| kept.first(manifest));
         }
         other => other?,
     };
@@ -46,14 +70,14 @@ mod tests {
     fn a_record_comes_back_and_only_its_owner_may_read_it() {
         let folder = tempfile::tempdir().unwrap();
         let write_and_read = |text: &str| {
-            write(folder.path(), &Record(text.to_owned())).unwrap();
-            read(folder.path()).unwrap().0
+            write(folder.path(), Kept::Record, &Record(text.to_owned())).unwrap();
+            read(folder.path(), Kept::Record).unwrap().0
         };
         let largest = "x".repeat(LARGEST_RECORD);
         for text in ["first", "", &largest] {
             assert!(write_and_read(text) == text);
         }
-        let mode = fs::metadata(folder.path().join(NAME)).unwrap().permissions().mode();
+        let mode = fs::metadata(folder.path().join("record.json")).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let left = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!(left, 2, "something else than it and its copy is left");
@@ -62,9 +86,9 @@ mod tests {
     #[test]
     fn a_record_that_was_never_ours_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        fs::write(folder.path().join(NAME), "x".repeat(LARGEST_RECORD + 1)).unwrap();
-        assert!(read(folder.path()).is_err());
-        fs::write(folder.path().join(NAME), [0xff]).unwrap();
-        assert!(read(folder.path()).is_err());
+        fs::write(folder.path().join("record.json"), "x".repeat(LARGEST_RECORD + 1)).unwrap();
+        assert!(read(folder.path(), Kept::Record).is_err());
+        fs::write(folder.path().join("record.json"), [0xff]).unwrap();
+        assert!(read(folder.path(), Kept::Record).is_err());
     }
 }

@@ -175,7 +175,7 @@ fn promised(text: &str, names: [&str; 2]) -> Option<IdRange> {
 }
 
 /// Whether a map is that of the host itself.
-fn is_whole(map: &str) -> bool {
+pub(crate) fn is_whole(map: &str) -> bool {
     map.split_whitespace().eq(["0", "0", "4294967295"])
 }
 

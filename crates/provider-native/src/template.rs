@@ -13,6 +13,7 @@
 
 mod etc;
 mod imported;
+mod packages;
 mod tree;
 mod usr;
 
@@ -57,7 +58,7 @@ impl Ground {
 }
 
 /// Raised when the tree that is built from the same host changes.
-const LAYOUT: u64 = 2;
+const LAYOUT: u64 = 3;
 
 /// One state of the default template.
 #[derive(Debug, Clone, PartialEq, Eq)]

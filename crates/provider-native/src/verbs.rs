@@ -30,7 +30,7 @@ pub(crate) struct Reply {
 
 /// Raised with every change of what follows. An engine with another version is told to
 /// [leave](Verb::Leave), so that verb alone must stay what and where it is, and new ones come last.
-const VERBS: u32 = 2;
+const VERBS: u32 = 3;
 
 /// Which engine this program has, or speaks with.
 pub(crate) fn version() -> String {
@@ -87,6 +87,14 @@ pub(crate) enum Verb {
     Stop { id: SandboxId },
     /// Tell which engine it is. One that does not know this question closes the connection.
     Version,
+    /// Let a sandbox reach this from now on; answered when it holds. The engine does not read it.
+    ChangeNetwork { id: SandboxId, rules: Record },
+    /// Let the egress program work like this from now on. The engine does not read it either.
+    ConfigureNetwork { configuration: Record },
+    /// Open a connection to the egress program, to read logs from; it comes along with the answer.
+    ReadNetwork,
+    /// Tell what a sandbox may reach.
+    ReadRules { id: SandboxId },
 }
 
 /// What a sandbox is to be.
@@ -99,6 +107,10 @@ pub(crate) struct Wish {
     pub(crate) reserves: Reserves,
     /// The host's own system when unset.
     pub(crate) template: Option<TemplateName>,
+    /// What it may reach, for the egress program.
+    pub(crate) network: Record,
+    /// Whether that is anything at all.
+    pub(crate) needs_network: bool,
 }
 
 /// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
@@ -163,5 +175,53 @@ pub(crate) enum Refusal {
 impl From<Failure> for Refusal {
     fn from(failure: Failure) -> Self {
         Self::Failed(failure)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+    use std::os::fd::OwnedFd;
+
+    use link::{pair, receive};
+    use proptest::prelude::*;
+    use rustix::net::{RecvFlags, SendFlags};
+    use serde::de::DeserializeOwned;
+    use sys_linux::fdpass;
+
+    use super::*;
+    use crate::launch::Report;
+
+    /// What a side that means harm sends arrives as a message or as an error, and nothing else.
+    fn arrives<T: DeserializeOwned>(bytes: &[u8]) -> io::Result<Option<(T, Vec<OwnedFd>)>> {
+        let (near, far) = pair().unwrap();
+        fdpass::send(&near, bytes, &[], SendFlags::empty()).unwrap();
+        receive(&far, RecvFlags::empty())
+    }
+
+    proptest! {
+        #[test]
+        fn no_packet_is_too_strange(bytes in prop::collection::vec(any::<u8>(), 1..300)) {
+            let _ = arrives::<Request>(&bytes);
+            let _ = arrives::<Reply>(&bytes);
+            let _ = arrives::<Report>(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_request_names_no_sandbox_that_could_not_be(
+            place in 0usize..40,
+            byte in any::<u8>(),
+        ) {
+            let id = crate::random_id().unwrap();
+            let request = Request { number: 7, verb: Verb::Destroy { id } };
+            let mut bytes = postcard::to_stdvec(&request).unwrap();
+            let place = place % bytes.len();
+            bytes[place] = byte;
+            if let Ok(Some((Request { verb: Verb::Destroy { id }, .. }, _))) = arrives(&bytes) {
+                // It becomes the name of a folder.
+                prop_assert!(id.as_str().parse::<SandboxId>().is_ok());
+                prop_assert!(!id.as_str().contains(['/', '.', '\0']));
+            }
+        }
     }
 }

@@ -14,13 +14,16 @@ mod template;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, SandboxId, SandboxSpec, TemplateName};
+use domain::{Ending, Limits, NetworkEntry, NetworkPolicy, SandboxId, SandboxSpec, TemplateName};
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
 use policy::Permitted;
 pub use template::{Archive, Staged, Template};
+
+/// What a sandbox tried to reach, one after the other.
+pub type NetworkLog = futures::stream::BoxStream<'static, Result<NetworkEntry, ProviderError>>;
 
 /// The most that a record may have.
 pub const LARGEST_RECORD: usize = 64 << 10;
@@ -117,6 +120,29 @@ pub trait Provider: Send + Sync {
     /// holds also after an end of the backend's own programs.
     async fn limit(&self, id: &Permitted<SandboxId>, limits: &Limits) -> Result<(), ProviderError>;
 
+    /// Lets a sandbox reach this from now on, and nothing else. It holds also after an end of the
+    /// backend's own programs; connections that the new policy does not allow are cut.
+    async fn change_network(
+        &self,
+        id: &Permitted<SandboxId>,
+        policy: &NetworkPolicy,
+    ) -> Result<(), ProviderError> {
+        let _ = (id, policy);
+        Err(without_network())
+    }
+
+    /// What the sandbox tried to reach, from the entry after number `after` on; with `follow` also
+    /// what is yet to come, until the stream is dropped.
+    async fn network_log(
+        &self,
+        id: &SandboxId,
+        after: u64,
+        follow: bool,
+    ) -> Result<NetworkLog, ProviderError> {
+        let _ = (id, after, follow);
+        Err(without_network())
+    }
+
     /// Ends the sandbox and removes all of it. Nothing to remove is a success.
     async fn destroy(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;
 
@@ -150,6 +176,11 @@ pub trait Provider: Send + Sync {
     async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {
         Err(ProviderError::NoTemplate { name: name.get().clone() })
     }
+}
+
+fn without_network() -> ProviderError {
+    let reason = "this provider has no network for its sandboxes";
+    ProviderError::Unsupported { reason: reason.to_owned() }
 }
 
 fn without_templates() -> ProviderError {

@@ -1,7 +1,7 @@
 //! The one interface of a sandbox.
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 
@@ -18,5 +18,22 @@ pub fn bring_loopback_up() -> io::Result<()> {
     // SAFETY: the request reads one `ifreq`, whose name ends with a zero, and which outlives
     // the call.
     let result = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &raw const request) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Lets a socket listen for connections to addresses that are nobody's here, and answer as them.
+pub fn listen_for_all(socket: impl AsFd) -> io::Result<()> {
+    let on: libc::c_int = 1;
+    let size = libc::socklen_t::try_from(size_of_val(&on)).map_err(io::Error::other)?;
+    // SAFETY: the option reads one integer, which outlives the call.
+    let result = unsafe {
+        libc::setsockopt(
+            socket.as_fd().as_raw_fd(),
+            libc::SOL_IP,
+            libc::IP_TRANSPARENT,
+            (&raw const on).cast(),
+            size,
+        )
+    };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -68,7 +68,17 @@ pub(super) fn listening() -> Vec<Socket> {
             read(transport, BufReader::new(table), &mut sockets);
         }
     }
+    sockets.retain(|socket| !is_of_the_network(socket.address));
     sockets
+}
+
+/// The host's own sockets in the namespace, by which it leads connections out (`crates/wiring`):
+/// they are no server of the sandbox's.
+fn is_of_the_network(address: Address) -> bool {
+    let Address { transport, ip, port } = address;
+    let gate = (Transport::Tcp, IpAddr::V4(Ipv4Addr::LOCALHOST), 1);
+    let resolver = (Transport::Udp, IpAddr::V4(Ipv4Addr::new(198, 18, 0, 1)), 53);
+    [gate, resolver].contains(&(transport, ip, port))
 }
 
 /// Adds what listens by one table. Stops where connections begin, and at the bounds.

@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 16] = [
+pub(crate) const KEYS: [&str; 21] = [
     "listen",
     "domain",
     "hosts",
@@ -27,7 +27,15 @@ pub(crate) const KEYS: [&str; 16] = [
     "database",
     "reserve_disk",
     "reserve_memory",
+    "network.grants",
+    "network.resolvers",
+    "network.proxy",
+    "network.certificates",
+    "network.default",
 ];
+
+/// The one section that may be in it: what begins with this is written there.
+const SECTION: &str = "network";
 
 /// What the file says: each value as text, and its line.
 #[derive(Debug, Default)]
@@ -58,10 +66,26 @@ impl File {
             .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
         let table: BTreeMap<Spanned<String>, Spanned<Value>> = BTreeMap::deserialize(reader)
             .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
+        let section =
+            Section::deserialize(toml::Deserializer::parse(text).map_err(|error| {
+                wrong(error.span().map_or(0, |span| span.start), error.message())
+            })?)
+            .map_err(|error| wrong(error.span().map_or(0, |span| span.start), error.message()))?;
+        let dotted: Vec<String> =
+            table.keys().map(|key| key.get_ref().clone()).filter(|key| key.contains('.')).collect();
+        let outside = table
+            .into_iter()
+            .filter(|(key, _)| key.get_ref() != SECTION)
+            .map(|(key, value)| (key.get_ref().clone(), key.span().start, value));
+        let inside = section
+            .network
+            .into_iter()
+            .map(|(key, value)| (format!("{SECTION}.{}", key.get_ref()), key.span().start, value));
         let mut values = BTreeMap::new();
-        for (key, value) in table {
-            let (name, place) = (key.get_ref().clone(), key.span().start);
-            if !KEYS.contains(&name.as_str()) {
+        for (name, place, value) in outside.chain(inside) {
+            // A dot in quotes is no section.
+            let is_known = KEYS.contains(&name.as_str()) && !dotted.contains(&name);
+            if !is_known {
                 let what = format!("there is no setting `{name}`; there are {}", KEYS.join(", "));
                 return Err(wrong(place, &what));
             }
@@ -80,6 +104,13 @@ impl File {
     pub(super) fn path(&self) -> &str {
         &self.path
     }
+}
+
+/// The section by itself, because only what is read as a section has places in the text.
+#[derive(Debug, serde::Deserialize)]
+struct Section {
+    #[serde(default)]
+    network: BTreeMap<Spanned<String>, Spanned<Value>>,
 }
 
 /// A value as it would be typed.
@@ -116,6 +147,15 @@ mod tests {
             let error = File::parse(text, "c.toml").unwrap_err();
             assert!(error.message.starts_with(&format!("line {line} of c.toml: ")), "{error}");
         }
+        let error = File::parse("\n[network]\ngrant = []\n", "c.toml").unwrap_err();
+        assert!(
+            error.message.starts_with("line 3 of c.toml: there is no setting `network.grant`"),
+            "{error}"
+        );
+        let error = File::parse("\"network.grants\" = []\n", "c.toml").unwrap_err();
+        assert!(error.message.starts_with("line 1 of c.toml: "), "{error}");
+        let error = File::parse("network = 3\n", "c.toml").unwrap_err();
+        assert!(error.message.starts_with("line 1 of c.toml: "), "{error}");
         let error = File::parse("[listen]\nx = 1\n", "c.toml").unwrap_err();
         assert!(error.message.contains("is a table"), "{error}");
     }

@@ -43,7 +43,7 @@ pub(crate) fn run(home: &Path, arguments: &ConfigArguments) -> Result<u8, Failur
     let mut text = String::new();
     for row in rows {
         let value = output::one_line(&row.value);
-        let _ = writeln!(text, "{:<17} {value:<widest$}  {}", row.key, row.origin.words(home));
+        let _ = writeln!(text, "{:<20} {value:<widest$}  {}", row.key, row.origin.words(home));
     }
     output::words(&text)
 }
@@ -70,7 +70,7 @@ impl Settings {
         macro_rules! rows {
             ($($key:ident),* $(,)?) => {
                 vec![$(Row {
-                    key: stringify!($key),
+                    key: key_of(stringify!($key)),
                     value: self.$key.value.to_string(),
                     origin: self.$key.origin,
                 }),*]
@@ -93,8 +93,19 @@ impl Settings {
             database,
             reserve_disk,
             reserve_memory,
+            network_grants,
+            network_resolvers,
+            network_proxy,
+            network_certificates,
+            network_default,
         ]
     }
+}
+
+/// What a setting is called in the file.
+fn key_of(field: &'static str) -> &'static str {
+    let known = super::file::KEYS.iter().find(|key| key.replace('.', "_") == field);
+    known.unwrap_or(&field)
 }
 
 #[cfg(test)]

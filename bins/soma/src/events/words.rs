@@ -25,6 +25,18 @@ pub(crate) fn of(event: &Happening) -> String {
             format!("may use {memory} MiB, {cpus} processors, {pids} processes")
         }
         "limits_failed" => "limits not set".to_owned(),
+        "network_changed" => {
+            let mode = match event.network {
+                Some(api_v1::network::NetworkMode::AllowAll) => "may reach everything",
+                Some(api_v1::network::NetworkMode::Custom) => "may reach what is listed",
+                Some(api_v1::network::NetworkMode::DenyAll) | None => "may reach nothing",
+            };
+            match &event.summary {
+                Some(summary) => format!("{mode}; {summary}"),
+                None => mode.to_owned(),
+            }
+        }
+        "network_failed" => "network not set".to_owned(),
         "start_failed" => "not started".to_owned(),
         "stop_failed" => "not stopped".to_owned(),
         "deletion_failed" => "not deleted".to_owned(),

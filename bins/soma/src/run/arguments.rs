@@ -17,6 +17,7 @@ Examples:
   soma run --lang bash 'echo $HOME'
   soma run - < script.py
   soma run --memory 512m --timeout 10s -- ls -l /
+  soma run --allow '*.pypi.org' --lang bash 'pip download requests'
 
 Exit codes: the command's own; 128+n when signal n ended it; 124 when its time was over;
 125 when Soma failed; 126 or 127 when it could not be started; 2 when this line makes no sense.")]
@@ -40,7 +41,6 @@ pub(crate) struct RunArguments {
 impl RunArguments {
     /// Refuses what makes no sense, before anything is made.
     pub(super) fn plan(self) -> Result<Plan, Failure> {
-        self.sandbox.check()?;
         let (cmd, args, language) = what_to_start(self.code, self.command, self.lang)?;
         let timeout = self.timeout.or(Limits::default().timeout);
         let mut plan = self.sandbox.plan(cmd, args, timeout)?;

@@ -259,11 +259,15 @@ fn a_variable_that_cannot_be_read_is_refused_without_its_value() {
 }
 
 #[test]
-fn the_network_is_answered_with_its_sentence() {
+fn what_a_run_may_reach_is_part_of_its_plan() {
+    let network = |words: &[&str]| plan(&typed(words).typed).map(|plan| plan.network);
+    assert_eq!(network(&["1"]).unwrap(), None);
+    let learning = network(&["--network", "learn", "1"]).unwrap().unwrap();
+    assert!(learning.learn);
+    let listed = network(&["--allow", "a.com", "1"]).unwrap().unwrap();
+    assert_eq!(listed.allow_domains, ["a.com"]);
     for words in [&["--network", "1"][..], &["1", "--network"], &["--network=host", "1"]] {
-        let failure = plan(&typed(words).typed).unwrap_err();
-        assert_eq!(failure.code, 2);
-        assert!(failure.message.contains("loopback only"), "{failure}");
+        assert_eq!(network(words).unwrap_err().code, 2, "{words:?}");
     }
 }
 

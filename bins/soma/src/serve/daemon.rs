@@ -63,6 +63,8 @@ async fn serve(
     starter: Option<RawFd>,
     alone: bool,
 ) -> Result<(), Failure> {
+    // What is wrong with it is said now, and not when the first sandbox wants to reach something.
+    let configuration = settings.network()?;
     let provider = engines::provider(home, starter)?.leaving(settings.reserves());
     let folder = Home::at(home).daemon();
     let _lock = take(&folder)?;
@@ -79,8 +81,12 @@ async fn serve(
     let options = control::Options {
         rules: settings.rules(),
         retention: settings.retention.value.0,
+        network: settings.network_default.value.0,
         secret: private::secret(&folder).map_err(|error| Failure::own(&error))?,
     };
+    if let Err(error) = provider.configure_network(&configuration).await {
+        warn!(%error, "sandboxes reach the network as it was configured before, if at all");
+    }
     let journal = journal(&folder)?;
     let opened = Control::open(Arc::new(provider), Arc::clone(&store), journal.clone(), options);
     let (control, found) = opened.await.map_err(|error| Failure::own(&error))?;

@@ -2,6 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
+use api_v1::network::Network;
 use api_v1::sandboxes::{Create, Sandbox};
 use async_trait::async_trait;
 use client::{Client, Held};
@@ -47,19 +48,22 @@ pub(crate) enum Seen {
 /// A fresh sandbox of a daemon's, which dies with this process.
 pub(crate) struct Fresh {
     client: Client,
+    network: Option<Network>,
     held: Mutex<Option<Held>>,
 }
 
 impl Fresh {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client, held: Mutex::new(None) }
+    /// One that may reach this, or what the daemon chooses.
+    pub(crate) fn new(client: Client, network: Option<Network>) -> Self {
+        Self { client, network, held: Mutex::new(None) }
     }
 }
 
 #[async_trait]
 impl Ground for Fresh {
     async fn enter(&self, spec: &SandboxSpec) -> Result<Entered, Failure> {
-        let held = self.client.create_held(&wish(spec)).await?;
+        let wish = Create { network_policy: self.network.clone(), ..wish(spec) };
+        let held = self.client.create_held(&wish).await?;
         let id = held.sandbox.id.clone();
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
         Ok(Entered { guest: self.client.guest(&id)?, id })

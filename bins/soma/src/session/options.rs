@@ -4,10 +4,12 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use api_v1::network::Network;
 use clap::Args;
 use domain::{Bytes, Lifetime, Limits, MilliCpus, SandboxSpec, parse_environment};
 use guest_proto::client::StartOptions;
 
+use super::network::NetworkOptions;
 use super::plan::Plan;
 use crate::failure::Failure;
 
@@ -45,9 +47,8 @@ pub(crate) struct LimitOptions {
     /// Nobody in the sandbox becomes its root with sudo.
     #[arg(long)]
     no_sudo: bool,
-    /// The network comes with a later release.
-    #[arg(long, value_name = "NETWORK", num_args = 0..=1)]
-    network: Option<Vec<OsString>>,
+    #[command(flatten)]
+    network: NetworkOptions,
 }
 
 /// The options that every command with a fresh sandbox has.
@@ -68,15 +69,9 @@ pub(crate) struct SandboxOptions {
 }
 
 impl LimitOptions {
-    /// Refuses what a later release will have, before anything else that was typed is judged.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        if self.network.is_some() {
-            return Err(Failure::usage(
-                "the network of a sandbox is loopback only for now; outside addresses come \
-                 with the network's own release",
-            ));
-        }
-        Ok(())
+    /// What it may reach; `None` when nothing was said about that.
+    pub(crate) fn network(&self) -> Result<Option<Network>, Failure> {
+        self.network.policy()
     }
 
     /// Refuses what only a fresh sandbox can be given.
@@ -91,6 +86,12 @@ impl LimitOptions {
             ("--no-sudo", self.no_sudo),
             ("--template", self.template.is_some()),
         ];
+        if let Some(name) = self.network.typed() {
+            let message = format!(
+                "{name} is for a sandbox that is made, and `soma shell` was given one that is there"
+            );
+            return Err(Failure::usage(message).hint("`soma net` changes what it may reach"));
+        }
         match set.iter().find(|(_, typed)| *typed) {
             Some((name, _)) => Err(Failure::usage(format!(
                 "{name} is set when a sandbox is made, and `soma shell` was given one that is there"
@@ -133,11 +134,6 @@ impl LimitOptions {
 }
 
 impl SandboxOptions {
-    /// Refuses what a later release will have, before anything else that was typed is judged.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.limits.check()
-    }
-
     /// Refuses what only a fresh sandbox can be given.
     pub(crate) fn refuse_what_is_set_at_first(&self) -> Result<(), Failure> {
         self.limits.refuse_what_is_set_at_first()
@@ -165,7 +161,7 @@ impl SandboxOptions {
             timeout,
             ..StartOptions::default()
         };
-        Ok(Plan { spec, start, language: None, is_fresh: true })
+        Ok(Plan { spec, network: self.limits.network()?, start, language: None, is_fresh: true })
     }
 }
 

@@ -1,5 +1,6 @@
 //! What was typed, as something that can be done.
 
+use api_v1::network::Network;
 use api_v1::sandboxes::Sandbox;
 use domain::{Bytes, Language, SandboxSpec};
 use guest_proto::client::StartOptions;
@@ -9,6 +10,8 @@ use guest_proto::client::StartOptions;
 pub(crate) struct Plan {
     /// The sandbox.
     pub(crate) spec: SandboxSpec,
+    /// What it may reach; what the daemon chooses when unset.
+    pub(crate) network: Option<Network>,
     /// The command in it, with the time it may take.
     pub(crate) start: StartOptions,
     /// The language, when what runs is code in one.

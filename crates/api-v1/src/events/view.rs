@@ -4,6 +4,8 @@ use domain::{Happened, Recorded, State};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::network::NetworkMode;
+
 /// One thing that happened to a sandbox. Which of the last fields there are is a matter of `what`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Happening {
@@ -21,8 +23,8 @@ pub struct Happening {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub request: Option<String>,
     /// What: `creation_asked`, `creation_failed`, `state_changed`, `timeout_set`,
-    /// `timeout_failed`, `limits_set`, `limits_failed`, `deletion_failed`, `found`, `missing`,
-    /// `name_taken_off`, or what a later version knows.
+    /// `timeout_failed`, `limits_set`, `limits_failed`, `network_changed`, `network_failed`,
+    /// `deletion_failed`, `found`, `missing`, `name_taken_off`, or what a later version knows.
     pub what: String,
     /// Whether it worked.
     pub result: EventResult,
@@ -50,6 +52,12 @@ pub struct Happening {
     /// Processes and threads at one time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u32>,
+    /// What it may reach in general, with `network_changed`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkMode>,
+    /// The rest of what it may reach, in a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub summary: Option<String>,
 }
 
 /// Whether something worked.
@@ -83,6 +91,8 @@ impl From<&Recorded> for Happening {
             memory: None,
             vcpu: None,
             pids: None,
+            network: None,
+            summary: None,
         };
         let what = shown.describe(&event.happened);
         what.clone_into(&mut shown.what);
@@ -117,6 +127,11 @@ impl Happening {
                 self.pids = Some(limits.pids);
                 "limits_set"
             }
+            Happened::NetworkChanged { mode, summary } => {
+                self.network = Some((*mode).into());
+                self.summary = Some(summary.clone()).filter(|summary| !summary.is_empty());
+                "network_changed"
+            }
             Happened::NameTakenOff { name } => {
                 self.name = Some(name.to_string());
                 "name_taken_off"
@@ -124,6 +139,7 @@ impl Happening {
             Happened::CreationFailed { .. } => "creation_failed",
             Happened::TimeoutFailed { .. } => "timeout_failed",
             Happened::LimitsFailed { .. } => "limits_failed",
+            Happened::NetworkFailed { .. } => "network_failed",
             Happened::StartFailed { .. } => "start_failed",
             Happened::StopFailed { .. } => "stop_failed",
             Happened::DeletionFailed { .. } => "deletion_failed",

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::ApiError;
+use crate::network::Network;
 
 /// What to make. Everything has a default; unknown fields are ignored.
 #[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
@@ -61,7 +62,8 @@ pub struct Create {
     /// What to hang on it, to find it again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// What it may reach. Only `deny-all` is there yet, and is what a sandbox has.
+    /// What it may reach; everything that is public unless said, or what whoever runs the machine
+    /// chose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_policy: Option<Network>,
     /// Object storage to mount. Comes with a later release.
@@ -106,25 +108,6 @@ pub enum Lived {
     Connection,
 }
 
-/// What a sandbox may reach.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Network {
-    /// Which of them.
-    pub mode: NetworkMode,
-}
-
-/// What a sandbox may reach in general.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum NetworkMode {
-    /// Everything.
-    AllowAll,
-    /// Nothing but itself.
-    DenyAll,
-    /// What is named.
-    Custom,
-}
-
 const LONGEST: u64 = 366 * 24 * 3600;
 
 /// A number of seconds that somebody may wait.
@@ -147,6 +130,8 @@ impl Create {
             })?),
             None => None,
         };
+        let network = self.network_policy.map(|network| network.into_wish("network_policy."));
+        let network = network.transpose()?;
         let usual = Wish::default();
         Ok(Wish {
             name,
@@ -168,6 +153,7 @@ impl Create {
             secure: true,
             allow_unenforced: self.allow_unenforced.unwrap_or(usual.allow_unenforced),
             sudo: self.sudo.unwrap_or(usual.sudo),
+            network,
         })
     }
 
@@ -208,14 +194,7 @@ impl Create {
         if self.mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
             return Err(ApiError::wrong("mounts", "mounts come with a later release"));
         }
-        match &self.network_policy {
-            Some(Network { mode: NetworkMode::AllowAll | NetworkMode::Custom }) => {
-                let error = "the network of a sandbox is loopback only for now: leave it out, or \
-                             say `deny-all`";
-                Err(ApiError::wrong("network_policy", error))
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 }
 
@@ -273,7 +252,10 @@ mod tests {
             (r#"{"name": "Not Good"}"#, "name"),
             (r#"{"auto_pause": true}"#, "auto_pause"),
             (r#"{"mounts": [{}]}"#, "mounts"),
-            (r#"{"network_policy": {"mode": "allow-all"}}"#, "network_policy"),
+            (
+                r#"{"network_policy": {"mode": "custom", "allow_domains": ["a"]}}"#,
+                "network_policy.allow_domains[0]",
+            ),
         ] {
             let error = wish(json).unwrap_err();
             assert!(error.message().starts_with(&format!("`{field}`: ")), "{json}: {error:?}");

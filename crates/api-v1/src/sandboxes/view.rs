@@ -6,7 +6,8 @@ use domain::Lease;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::{Network, NetworkMode, mebibytes, timeout_seconds};
+use super::{mebibytes, timeout_seconds};
+use crate::network::Network;
 
 /// One sandbox.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -91,7 +92,7 @@ impl From<&Lease> for Sandbox {
             created_at: lease.created_at.to_string(),
             state_change_time: lease.changed_at.to_string(),
             labels: lease.labels.clone(),
-            network_policy: Network { mode: NetworkMode::DenyAll },
+            network_policy: Network::from(&lease.spec.network),
             unenforced: lease.unenforced.iter().map(ToString::to_string).collect(),
             missing_layers: lease.missing_layers.iter().map(ToString::to_string).collect(),
         }

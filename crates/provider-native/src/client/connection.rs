@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::net::{RecvFlags, SendFlags, Shutdown, shutdown};
 use tokio::sync::{oneshot, watch};
 
-use crate::link;
 use crate::verbs::{Answer, Refusal, Reply, Request, Verb};
 
 pub(super) type Answered = (Result<Answer, Refusal>, Option<OwnedFd>);

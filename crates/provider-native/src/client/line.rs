@@ -113,7 +113,6 @@ mod tests {
     use rustix::net::{RecvFlags, SendFlags};
 
     use super::*;
-    use crate::link;
     use crate::verbs::{Answer, Reply, Request};
 
     type Engines = Arc<Locked<Vec<JoinHandle<()>>>>;

@@ -14,7 +14,6 @@ use rustix::net::{RecvFlags, SendFlags};
 
 use super::backend;
 use crate::home::Home;
-use crate::link;
 use crate::verbs::{Answer, Reply, Request, Verb, version};
 
 /// An engine's first start on a host builds its template, which takes a moment.

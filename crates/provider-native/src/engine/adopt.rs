@@ -19,8 +19,8 @@ use super::{Engine, log};
 use crate::cgroup::Group;
 use crate::disk::{self, Storage};
 use crate::launch::SUPERVISOR;
-use crate::link;
 use crate::manifest::Manifest;
+use crate::record::{self, Kept};
 use crate::template::{Generation, Imported, remove_unused};
 
 /// How long killed processes may take to vanish.
@@ -100,6 +100,8 @@ impl Engine {
             // Of others the next sandbox may have the ids.
             self.host.ranges.note(manifest.ids());
         }
+        // What cannot be read lets it reach nothing.
+        sandbox.network = record::read(folder, Kept::Network).unwrap_or_default();
         if let Some(body) = body {
             let key = self.new_key();
             sandbox.body = Some(key);

@@ -1,4 +1,4 @@
-//! One client's connection, with the answers that it has not taken yet.
+//! A connection, with the messages that the other side has not taken yet.
 //!
 //! A client that asks faster than it reads must neither hold up the others nor lose its
 //! connection, and with it the sandboxes that live with it. So its answers wait here, and while
@@ -10,19 +10,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::PollFlags;
 use rustix::net::SendFlags;
+use serde::Serialize;
 
-use crate::link;
 use crate::verbs::Reply;
 
 /// More answers than this wait for nobody: such a client has stopped to read.
 const MOST_WAITING: usize = 4096;
 
-pub(super) struct Client {
+/// A client's, which is sent answers.
+pub(super) type Client = Connection<Reply>;
+
+pub(super) struct Connection<T> {
     socket: OwnedFd,
-    waiting: VecDeque<(Reply, Vec<OwnedFd>)>,
+    waiting: VecDeque<(T, Vec<OwnedFd>)>,
 }
 
-impl Client {
+impl<T: Serialize> Connection<T> {
     pub(super) fn new(socket: OwnedFd) -> Self {
         Self { socket, waiting: VecDeque::new() }
     }
@@ -41,9 +44,9 @@ impl Client {
         if self.is_behind() { PollFlags::OUT } else { PollFlags::IN }
     }
 
-    /// Sends an answer, now or when the client has read those before. Never waits.
-    pub(super) fn send(&mut self, reply: Reply, descriptors: Vec<OwnedFd>) -> io::Result<()> {
-        self.waiting.push_back((reply, descriptors));
+    /// Sends a message, now or when the other side has read those before. Never waits.
+    pub(super) fn send(&mut self, message: T, descriptors: Vec<OwnedFd>) -> io::Result<()> {
+        self.waiting.push_back((message, descriptors));
         self.catch_up()?;
         if self.waiting.len() > MOST_WAITING {
             return Err(io::Error::other("it does not read its answers"));
@@ -51,11 +54,11 @@ impl Client {
         Ok(())
     }
 
-    /// Sends as many of the waiting answers as the client takes now.
+    /// Sends as many of the waiting messages as the other side takes now.
     pub(super) fn catch_up(&mut self) -> io::Result<()> {
-        while let Some((reply, descriptors)) = self.waiting.front() {
+        while let Some((message, descriptors)) = self.waiting.front() {
             let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
-            match link::send(&self.socket, reply, &descriptors, SendFlags::DONTWAIT) {
+            match link::send(&self.socket, message, &descriptors, SendFlags::DONTWAIT) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 sent => sent?,
             }

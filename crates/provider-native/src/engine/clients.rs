@@ -13,7 +13,6 @@ use super::client::Client;
 use super::lifecycle::Sandbox;
 use super::{Engine, Key, reach};
 use crate::failure::Step;
-use crate::link;
 use crate::missing;
 use crate::verbs::{Answer, Record, Refusal, Reply, Request, Verb, Wish, version};
 
@@ -151,6 +150,15 @@ impl Engine {
                 let answer = self.remove_template(&name).map(|()| Answer::Done);
                 self.answer(waiter, answer);
             }
+            Verb::ChangeNetwork { id, rules } => self.change_network(waiter, &id, rules),
+            Verb::ConfigureNetwork { configuration } => {
+                self.configure_network(waiter, configuration);
+            }
+            Verb::ReadNetwork => self.read_network(waiter),
+            Verb::ReadRules { id } => {
+                let answer = self.read_rules(&id).map(Answer::Record);
+                self.answer(waiter, answer);
+            }
             Verb::Renew { id, timeout } => {
                 let answer = self.renew(&id, timeout).map(|()| Answer::Done);
                 self.answer(waiter, answer);
@@ -191,9 +199,17 @@ impl Engine {
 
     /// The wish for a sandbox that can be, on its way to become one.
     fn accept(&self, waiter: Waiter, wish: Wish) -> Result<Sandbox, Refusal> {
-        let Wish { limits, lifetime, allow_unenforced, record, reserves, template } = wish;
+        if wish.needs_network
+            && let Some(reason) = &self.host.missing_wires
+        {
+            return Err(missing::wires(reason).into());
+        }
+        let Wish {
+            limits, lifetime, allow_unenforced, record, reserves, template, network, ..
+        } = wish;
         let limits = limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
         let Record(record) = record.check()?;
+        let network = network.check()?;
         let unenforced = self.host.unenforced();
         if !unenforced.is_empty() && !allow_unenforced {
             let fix = missing::enforcement(&unenforced, self.host.rights);
@@ -217,6 +233,7 @@ impl Engine {
             watching: Vec::new(),
             resting: Vec::new(),
             record,
+            network,
         })
     }
 
@@ -287,7 +304,12 @@ impl Engine {
         self.send(waiter, answer, Vec::new());
     }
 
-    fn send(&mut self, waiter: Waiter, answer: Result<Answer, Refusal>, descriptors: Vec<OwnedFd>) {
+    pub(super) fn send(
+        &mut self,
+        waiter: Waiter,
+        answer: Result<Answer, Refusal>,
+        descriptors: Vec<OwnedFd>,
+    ) {
         let Some(client) = self.clients.get_mut(&waiter.client) else { return };
         let reply = Reply { number: waiter.number, answer };
         if client.send(reply, descriptors).is_err() {

@@ -130,6 +130,7 @@ impl Engine {
         let Some(sandbox) = sandbox else { return };
         sandbox.body = None;
         let doomed = sandbox.doomed;
+        self.egress.detach(&id, doomed || sandbox.lifetime == Lifetime::WithCaller);
         let resting = std::mem::take(&mut sandbox.resting);
         match (sandbox.lifetime, doomed) {
             (Lifetime::Kept, true) => self.remove_sandbox(&id),
@@ -239,6 +240,7 @@ impl Engine {
     }
 
     fn forget(&mut self, id: &SandboxId, answer: &Result<Answer, Refusal>) {
+        self.egress.detach(id, true);
         self.answer_waiting(id, answer);
         self.sandboxes.remove(id);
     }

@@ -1,19 +1,22 @@
 //! What the engine has of its host for as long as it runs.
 
 use std::fs::{self, File, Permissions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use domain::{Layer, Limit, Limits};
 use rustix::fs::{FlockOperation, Mode, flock};
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{Resource, Rlimit, WaitOptions, getrlimit, setrlimit, waitpid};
 use sys_linux::descriptors::close_all_but;
+use sys_linux::namespace::{Namespaces, Side, fork, leave};
+use sys_linux::network::bring_loopback_up;
 use sys_linux::process::{reset_signals, termination_descriptor};
 
 use super::Options;
 use super::adopt::folders_in;
+use super::nursery::Nursery;
 use crate::cgroup::Hierarchies;
 use crate::disk::{Size, Storage};
 use crate::failure::{Failure, Step};
@@ -21,7 +24,6 @@ use crate::fingerprint::fingerprint;
 use crate::home::{Home, make_folder, open_own};
 use crate::ids::Ranges;
 use crate::landlock;
-use crate::link;
 use crate::manifest::Manifest;
 use crate::rights::Rights;
 use crate::seccomp::Filters;
@@ -41,8 +43,11 @@ pub(super) struct Host {
     pub(super) network: File,
     pub(super) names: File,
     has_landlock: bool,
+    /// Why sandboxes have no network but their own, if they have none.
+    pub(super) missing_wires: Option<String>,
     /// How many launchers work at one time.
     pub(super) launchers: usize,
+    pub(super) nursery: Nursery,
     _lock: File,
 }
 
@@ -54,6 +59,8 @@ impl Host {
             // Away from the terminal of whoever started us, and from its signals.
             rustix::process::setsid().step("leave the terminal")?;
         }
+        // Before anything else: what it starts is to be on the host, and not where we go.
+        let nursery = Nursery::open().step("prepare to start programs")?;
         options.home.make()?;
         let home = &options.home;
         let lock = open_own(&home.lock()).step("take the home")?;
@@ -95,7 +102,9 @@ impl Host {
             network,
             names,
             has_landlock: landlock::is_available(),
+            missing_wires: try_wires().err().map(|error| error.to_string()),
             launchers,
+            nursery,
             _lock: lock,
         }))
     }
@@ -205,6 +214,22 @@ fn install(guests: &Path, program: &[u8]) -> Result<PathBuf, Failure> {
     let _ = fs::remove_dir_all(&folder);
     fs::rename(&new, &folder).step(step)?;
     Ok(folder)
+}
+
+/// Lays the wires of a network in a namespace of its own, which is gone afterwards.
+fn try_wires() -> io::Result<()> {
+    let (reader, mut writer) = io::pipe()?;
+    let Side::Parent(child) = fork(Namespaces::NETWORK)? else {
+        let laid = bring_loopback_up().and_then(|()| wiring::wire());
+        if let Err(error) = laid {
+            let _ = writer.write_all(error.to_string().as_bytes());
+        }
+        leave(0);
+    };
+    drop(writer);
+    let said = io::read_to_string(reader)?;
+    let _ = waitpid(Some(child), WaitOptions::empty());
+    if said.is_empty() { Ok(()) } else { Err(io::Error::other(said)) }
 }
 
 fn listen(home: &Home) -> Result<OwnedFd, Failure> {

@@ -19,7 +19,6 @@ use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
 use crate::ids::IdRange;
 use crate::launch::{self, Order, Report};
-use crate::link;
 use crate::manifest::{Made, Manifest, Process, ended_name};
 use crate::random::random_id;
 use crate::template::{Generation, Ground, Imported};
@@ -55,6 +54,8 @@ pub(super) struct Sandbox {
     pub(super) resting: Vec<Waiter>,
     /// What is written down with it, unless that lies in its folder.
     pub(super) record: String,
+    /// What it may reach, as the egress program reads it.
+    pub(super) network: Record,
 }
 
 impl Sandbox {
@@ -76,6 +77,7 @@ impl Sandbox {
             watching: Vec::new(),
             resting: Vec::new(),
             record: String::new(),
+            network: Record::default(),
         }
     }
 
@@ -113,6 +115,7 @@ impl Engine {
             }
         }
         self.finish_imports();
+        self.keep_egress();
         self.remove_remains();
         self.launch_queued();
         let owned = self.sandboxes.values().any(|sandbox| sandbox.body.is_some());
@@ -243,6 +246,7 @@ impl Engine {
             ids,
             group: group.clone(),
             processes: self.host.counts_processes_by_id().then_some(limits.pids),
+            wires: self.host.missing_wires.is_none(),
         };
         let launching = group.make().and_then(|()| launch::start(&order, &self.host.filters));
         let launching = launching.inspect_err(|_| {
@@ -338,6 +342,7 @@ impl Engine {
         match self.try_to_bind(key, id) {
             Ok(()) => {
                 self.prepare_after = Instant::now() + PREPARE_LATER;
+                self.attach(id);
                 let made = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
                 self.answer_waiting(id, &made);
             }
@@ -419,6 +424,7 @@ fn write_manifest(
         limits: sandbox.limits.clone(),
         unenforced: sandbox.unenforced.clone(),
         record: Record(std::mem::take(&mut sandbox.record)),
+        network: sandbox.network.clone(),
     };
     let manifest = Manifest::new(made, processes);
     manifest.put(&body.folder).step("write the sandbox's manifest")?;

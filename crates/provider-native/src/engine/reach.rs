@@ -5,6 +5,7 @@
 
 use std::fs::File;
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connect, socket_with};
@@ -24,6 +25,26 @@ pub(super) fn dial_guest(sandbox: &File, own: &File) -> io::Result<OwnedFd> {
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
         connect(&socket, &SocketAddrUnix::new_abstract_name(GUEST)?)?;
         Ok(socket)
+    })
+}
+
+/// The sockets at which what a sandbox sends to the outside arrives.
+pub(super) fn listen_inside(sandbox: &File, own: &File) -> io::Result<[OwnedFd; 2]> {
+    let sockets = within(sandbox, own, LinkNameSpaceType::Network, wiring::listen)?;
+    Ok(sockets.into())
+}
+
+/// Connects to a port of a sandbox, as another sandbox would that may.
+///
+/// Never waits: the connection may still be on its way.
+pub(super) fn dial_port(sandbox: &File, own: &File, port: u16) -> io::Result<OwnedFd> {
+    within(sandbox, own, LinkNameSpaceType::Network, || {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        match connect(&socket, &SocketAddrV4::new(wiring::OWN, port)) {
+            Err(rustix::io::Errno::INPROGRESS) | Ok(()) => Ok(socket),
+            Err(error) => Err(error.into()),
+        }
     })
 }
 

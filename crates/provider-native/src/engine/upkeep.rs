@@ -12,7 +12,7 @@ use super::clients::Waiter;
 use super::lifecycle::Sandbox;
 use crate::failure::Step;
 use crate::manifest::read_ending;
-use crate::record;
+use crate::record::{self, Kept};
 use crate::verbs::{Answer, Record, Refusal};
 
 /// More than this wait for the end of one sandbox only if somebody counts wrong.
@@ -24,7 +24,7 @@ impl Engine {
         if sandbox.lifetime == Lifetime::WithCaller {
             return Ok(Record(sandbox.record.clone()));
         }
-        let text = record::read(&self.host.options.home.sandbox(id));
+        let text = record::read(&self.host.options.home.sandbox(id), Kept::Record);
         Ok(text.step("read the sandbox's record")?)
     }
 
@@ -32,7 +32,7 @@ impl Engine {
         let record = record.check()?;
         if self.find(id)?.lifetime == Lifetime::Kept {
             let folder = self.host.options.home.sandbox(id);
-            record::write(&folder, &record).step("write the sandbox's record")?;
+            record::write(&folder, Kept::Record, &record).step("write the sandbox's record")?;
         } else if let Some(sandbox) = self.sandboxes.get_mut(id) {
             sandbox.record = record.0;
         }

@@ -47,7 +47,6 @@ use crate::cgroup::{Group, Part};
 use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
 use crate::ids::IdRange;
-use crate::link;
 use crate::missing;
 use crate::seccomp::Filters;
 

@@ -28,7 +28,6 @@ use super::layers::{DEVICES, new_file_system};
 use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
 use crate::landlock;
-use crate::link;
 use crate::seccomp::Filters;
 
 /// What the launcher tells the first process.
@@ -93,6 +92,9 @@ fn become_guest(
     attach(order, [root, devices, guest], usr.first(), shown)?;
     drop(mounts);
     bring_loopback_up().step("switch the loopback on")?;
+    if order.wires {
+        wiring::wire().step("lay the network's wires")?;
+    }
     set_host_name("sandbox").step("name the host")?;
     stand_alone()?;
 

@@ -22,7 +22,6 @@ use super::{Order, Report, SUPERVISOR, identity};
 use crate::cgroup::Part;
 use crate::disk::{self, Storage};
 use crate::failure::{Failure, Kind, Step};
-use crate::link;
 use crate::missing;
 use crate::seccomp::Filters;
 

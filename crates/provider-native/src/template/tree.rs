@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::path::Path;
 
-use super::{etc, usr};
+use super::{etc, packages, usr};
 use crate::failure::{Failure, Kind, Step};
 use crate::ids::{IdRange, USER};
 
@@ -61,7 +61,7 @@ const FILES: &[(&str, &str)] = &[
     ),
     ("etc/hosts", "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\n"),
     ("etc/hostname", "sandbox\n"),
-    ("etc/resolv.conf", "nameserver 127.0.0.1\n"),
+    ("etc/resolv.conf", "nameserver 198.18.0.1\noptions timeout:5\n"),
     (
         "etc/nsswitch.conf",
         "passwd: files\ngroup: files\nshadow: files\nhosts: files dns\nnetworks: files\n\
@@ -101,6 +101,10 @@ pub(super) fn build(root: &Path, own: Option<IdRange>) -> Result<(), Failure> {
     // one under this name. The folder lies over the host's `/usr/bin` and is merged with it.
     make_folder(&root.join("usr/bin"), 0o755).step(step)?;
     symlink("/run/soma/guest", root.join("usr/bin/sudo")).step(step)?;
+    if own.is_none() {
+        // Where every sandbox has a tree of its own this would take longer than all the rest.
+        packages::copy(Path::new("/var/lib/dpkg"), &root.join("var/lib/dpkg")).step(step)?;
+    }
     if let Some(ids) = own {
         usr::make_folders(Path::new("/usr"), &root.join("usr")).step(step)?;
         give_to(root, ids.outside(0)).step(step)?;

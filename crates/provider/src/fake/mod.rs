@@ -8,17 +8,22 @@
 
 mod files;
 mod guest;
+mod network;
 mod processes;
 mod programs;
 mod tree;
 mod users;
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, ImageReport, Lifetime, Limits, SandboxId, SandboxSpec, TemplateName};
+use domain::{
+    Ending, ImageReport, Lifetime, Limits, NetworkEntry, NetworkPolicy, SandboxId, SandboxSpec,
+    TemplateName,
+};
 use guest::Guest;
 use guest_proto::ByteStream;
 use policy::Permitted;
@@ -26,7 +31,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::{
-    Archive, Condition, LARGEST_RECORD, Observed, Provider, ProviderError, Staged, Template,
+    Archive, Condition, LARGEST_RECORD, NetworkLog, Observed, Provider, ProviderError, Staged,
+    Template,
 };
 
 /// The host of sandboxes that are not there. Clones are the same host.
@@ -35,6 +41,7 @@ pub struct FakeBackend {
     sandboxes: Arc<Mutex<BTreeMap<SandboxId, Sandbox>>>,
     /// What is written down with each template; there is nothing else to one.
     templates: Arc<Mutex<BTreeMap<TemplateName, String>>>,
+    refuses_network: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
@@ -48,6 +55,9 @@ struct Sandbox {
     changed: Arc<Notify>,
     ending: Option<Ending>,
     limits: Limits,
+    network: NetworkPolicy,
+    /// What it tried to reach.
+    reached: Vec<NetworkEntry>,
 }
 
 impl FakeBackend {
@@ -142,6 +152,8 @@ impl Provider for FakeProvider {
             changed: Arc::default(),
             ending: None,
             limits: spec.limits.clone(),
+            network: spec.network.clone(),
+            reached: Vec::new(),
         });
         Ok(sandbox.observed(id))
     }
@@ -158,6 +170,7 @@ impl Provider for FakeProvider {
                 // Its files are those that it had; its processes are not.
                 sandbox.guest = Arc::new(sandbox.guest.again());
                 sandbox.renew(spec.limits.timeout);
+                sandbox.network = spec.network.clone();
             }
             sandbox.observed(id)
         })
@@ -276,6 +289,23 @@ impl Provider for FakeProvider {
             sandbox.limits = limits;
             Ok(())
         })?
+    }
+
+    async fn change_network(
+        &self,
+        id: &Permitted<SandboxId>,
+        policy: &NetworkPolicy,
+    ) -> Result<(), ProviderError> {
+        self.set_network(id.get(), policy)
+    }
+
+    async fn network_log(
+        &self,
+        id: &SandboxId,
+        after: u64,
+        follow: bool,
+    ) -> Result<NetworkLog, ProviderError> {
+        self.read_network(id, after, follow)
     }
 
     async fn stage_template(&self, archive: Permitted<Archive>) -> Result<Staged, ProviderError> {
