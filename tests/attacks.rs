@@ -13,8 +13,10 @@
 //! the program besides.
 //!
 //! Lines without a test yet, because what they attack is not there: E14 (volumes), E28, E29 and
-//! E34 (snapshots), F13 (the console), N (the network has `lo` only). E31, suites of the kernel's
-//! own, is not done: LTP is no package of Debian's, and such a suite wants a kernel that may fall.
+//! E34 (snapshots), F13, N19 and N20 (the console and previews), N21 (nothing dials for a caller but
+//! the egress program). E31, suites of the kernel's own, is not done: LTP is no package of Debian's,
+//! and such a suite wants a kernel that may fall. The other lines N are in `tests/network` and
+//! `crates/network/tests`.
 
 mod escape;
 mod files;
