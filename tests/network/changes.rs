@@ -132,3 +132,32 @@ fn rules_hold_over_the_death_of_everything_else() {
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
     daemon.close();
 }
+
+#[test]
+fn an_egress_program_that_cannot_run_is_said_and_everything_else_works() {
+    let world = World::new();
+    let mut daemon = world.daemon("");
+    let id = sandbox(&daemon, &json!({ "mode": "allow-all" }));
+    assert!(daemon.end().success());
+    daemon.home.kill_engine();
+    eventually("the egress program stays", || {
+        egress(&daemon).is_none_or(|it| kill_process(it, Signal::KILL).is_err())
+    });
+    // It cannot make its folder where a file is.
+    let folder = daemon.home.path().join("egress");
+    std::fs::remove_dir_all(&folder).unwrap();
+    std::fs::write(&folder, "").unwrap();
+    daemon.restart();
+    assert_eq!(daemon.execute(&id, "echo here"), "here\n");
+    let policy = json!({ "mode": "deny-all" }).to_string();
+    let answer = daemon.ask("PUT", &format!("/v1/sandbox/{id}/network"), &policy);
+    assert!(answer.status >= 500, "{}", answer.json());
+    assert!(answer.message().contains("egress"), "{}", answer.message());
+    // And when it can, it does.
+    std::fs::remove_file(&folder).unwrap();
+    eventually("it does not come back", || {
+        daemon.ask("PUT", &format!("/v1/sandbox/{id}/network"), &policy).status == 200
+    });
+    daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
+    daemon.close();
+}

@@ -68,6 +68,13 @@ pub fn dial(folder: &Path, name: &str) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
+/// The same without waiting: where too many wait to be let in, that is an error.
+pub fn dial_at_once(folder: &Path, name: &str) -> io::Result<OwnedFd> {
+    let socket = new_socket(SocketFlags::NONBLOCK)?;
+    with_address(folder, name, |address| connect(&socket, address))?;
+    Ok(socket)
+}
+
 fn new_socket(flags: SocketFlags) -> io::Result<OwnedFd> {
     let flags = flags | SocketFlags::CLOEXEC;
     Ok(socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?)

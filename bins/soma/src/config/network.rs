@@ -15,8 +15,9 @@ use crate::failure::Failure;
 /// Where names are asked for, unless another port is said.
 const PORT: u16 = 53;
 
-/// More than this is no bundle of certificates.
-const LARGEST_BUNDLE: u64 = 8 << 20;
+/// Beside the usual certificates only an operator's own are needed, and all of the configuration
+/// travels in one message.
+const LARGEST_BUNDLE: u64 = 40 << 10;
 
 /// Ranges that are not public and may be reached all the same.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -175,7 +176,11 @@ fn read(path: &PathBuf) -> Result<String, Failure> {
     let mut text = String::new();
     let taken = file.take(LARGEST_BUNDLE + 1).read_to_string(&mut text);
     taken.map_err(|error| wrong(&format!("cannot be read: {error}")))?;
-    if text.len() as u64 > LARGEST_BUNDLE || !text.contains("-----BEGIN CERTIFICATE-----") {
+    if text.len() as u64 > LARGEST_BUNDLE {
+        let most = LARGEST_BUNDLE >> 10;
+        return Err(wrong(&format!("has more than {most} KiB: name your own certificates alone")));
+    }
+    if !text.contains("-----BEGIN CERTIFICATE-----") {
         return Err(wrong(&"has no certificates as PEM"));
     }
     Ok(text)

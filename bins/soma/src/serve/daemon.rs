@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use control::Control;
 use gateway::{Addresses, Gateway, Listener};
 use journal::{Bounds, Journal};
+use provider::ProviderError;
 use provider_native::Home;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
@@ -84,8 +85,11 @@ async fn serve(
         network: settings.network_default.value.0,
         secret: private::secret(&folder).map_err(|error| Failure::own(&error))?,
     };
-    if let Err(error) = provider.configure_network(&configuration).await {
-        warn!(%error, "sandboxes reach the network as it was configured before, if at all");
+    match provider.configure_network(&configuration).await {
+        // What is not written down would not hold, and something wider might.
+        Err(error @ ProviderError::Invalid { .. }) => return Err(error.into()),
+        Err(error) => warn!(%error, "sandboxes do not reach the network for now"),
+        Ok(()) => {}
     }
     let journal = journal(&folder)?;
     let opened = Control::open(Arc::new(provider), Arc::clone(&store), journal.clone(), options);

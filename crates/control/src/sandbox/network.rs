@@ -45,16 +45,16 @@ impl Task {
             }
             kept => kept,
         };
-        let shown = match changed {
-            // Programs inside are to trust whoever ends their connections from now on.
-            Ok(()) if runs && !self.lease.spec.network.transforms.is_empty() => {
-                self.shared.provider.set_up(&permitted, &self.lease.spec).await.map_err(Into::into)
-            }
-            changed => changed,
-        };
-        if let Err(error) = shown {
+        if let Err(error) = changed {
             self.return_to(before, &permitted, runs).await;
             return Err(error);
+        }
+        if runs && !self.lease.spec.network.transforms.is_empty() {
+            // Programs inside are to trust whoever ends their connections from now on. Who is inside
+            // can prevent that, and would only hurt itself: the change holds all the same.
+            if let Err(error) = self.shared.provider.set_up(&permitted, &self.lease.spec).await {
+                warn!(sandbox = %self.lease.id, %error, "it does not trust its own authority");
+            }
         }
         let policy = &self.lease.spec.network;
         let summary = Event::words_of(&policy.summary());

@@ -26,7 +26,7 @@ pub enum Hello {
 }
 
 /// More than this is no hello.
-pub const LARGEST: usize = 64 * 1024;
+pub const LARGEST: usize = 32 * 1024;
 
 const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;

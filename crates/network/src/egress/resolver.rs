@@ -59,11 +59,6 @@ pub(crate) async fn resolve(servers: &[SocketAddr], name: &str) -> Resolved {
         tokio::join!(ask(servers, &name, RecordType::A), ask(servers, &name, RecordType::AAAA));
     let answers: Vec<Message> = [old, new].into_iter().filter_map(Result::ok).collect();
     let said = |code| answers.iter().any(|answer| answer.metadata.response_code == code);
-    let outcome = match () {
-        () if said(ResponseCode::NXDomain) => Outcome::NoSuchName,
-        () if said(ResponseCode::NoError) => Outcome::Found,
-        () => return failed,
-    };
     let (mut addresses, mut seconds) = (Vec::new(), LONGEST_KNOWN);
     for answer in &answers {
         let (found, time_to_live) = addresses_of(answer, &name);
@@ -71,6 +66,13 @@ pub(crate) async fn resolve(servers: &[SocketAddr], name: &str) -> Resolved {
         seconds = seconds.min(time_to_live);
     }
     addresses.truncate(MOST_ADDRESSES);
+    let outcome = match () {
+        // Some servers deny the name when they are asked for the kind that it has not.
+        () if !addresses.is_empty() => Outcome::Found,
+        () if said(ResponseCode::NXDomain) => Outcome::NoSuchName,
+        () if said(ResponseCode::NoError) => Outcome::Found,
+        () => return failed,
+    };
     let until = Instant::now() + Duration::from_secs(u64::from(seconds.max(1)));
     Resolved { outcome, addresses, until }
 }
@@ -170,7 +172,7 @@ fn addresses_of(answer: &Message, name: &Name) -> (Vec<IpAddr>, u32) {
     for record in answer.answers.iter().filter(|record| record.name == current) {
         let address = match &record.data {
             RData::A(address) => IpAddr::V4(address.0),
-            RData::AAAA(address) => IpAddr::V6(address.0),
+            RData::AAAA(address) => IpAddr::V6(address.0).to_canonical(),
             _ => continue,
         };
         seconds = seconds.min(record.ttl);

@@ -101,8 +101,10 @@ impl Settings {
         if !self.is_readable {
             return unreadable();
         }
-        let is_granted = self.configuration.grants.iter().any(|range| range.contains(address));
-        if !is_granted && locality::is_own(address) {
+        // An address of the new kind may be one of the old kind in disguise, and is dialled as it.
+        let ways = || [Some(address), judge::embedded(address)].into_iter().flatten();
+        let is_granted = |way| self.configuration.grants.iter().any(|range| range.contains(way));
+        if !ways().any(is_granted) && ways().any(locality::is_own) {
             return Verdict::refused(
                 "host address",
                 format!("{address} is this machine itself; its operator can grant it"),

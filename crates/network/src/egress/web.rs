@@ -34,7 +34,13 @@ pub(crate) use client::Client;
 use redact::Redacted;
 
 /// The most that the head of a request or an answer may have.
-const LARGEST_HEAD: usize = 256 * 1024;
+const LARGEST_HEAD: usize = 64 * 1024;
+/// What one stream and one connection of HTTP/2 may have under way, and how many streams there are:
+/// all sandboxes share this program's memory.
+const STREAM_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 1024 * 1024;
+const SEND_BUFFER: usize = 64 * 1024;
+const MOST_STREAMS: u32 = 64;
 
 type Body = UnsyncBoxBody<Bytes, hyper::Error>;
 
@@ -138,7 +144,9 @@ where
     let tasks = Tasks(web.world.tasks.clone());
     let (sender, to_server) = hyper::client::conn::http2::Builder::new(tasks.clone())
         .timer(TokioTimer::new())
-        .adaptive_window(true)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .handshake::<_, Body>(TokioIo::new(server))
         .await
         .map_err(io::Error::other)?;
@@ -157,8 +165,10 @@ where
     });
     let from_client = hyper::server::conn::http2::Builder::new(tasks)
         .timer(TokioTimer::new())
-        .max_concurrent_streams(256)
-        .adaptive_window(true)
+        .max_concurrent_streams(MOST_STREAMS)
+        .initial_stream_window_size(STREAM_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
+        .max_send_buf_size(SEND_BUFFER)
         .serve_connection(TokioIo::new(client), service);
     tokio::pin!(from_client, to_server);
     let result = tokio::select! {
@@ -269,7 +279,10 @@ fn to_origin_form(request: &mut Request<Incoming>) {
 /// A connection that becomes HTTP/2 would be read no further, so that offer is taken out.
 fn refuse_http2(request: &mut Request<Incoming>) {
     const SETTINGS: HeaderName = HeaderName::from_static("http2-settings");
-    let is_http2 = |value: &HeaderValue| value.as_bytes().to_ascii_lowercase().starts_with(b"h2");
+    let is_http2 = |value: &HeaderValue| {
+        let words = value.as_bytes().to_ascii_lowercase();
+        words.split(|byte| *byte == b',').any(|word| word.trim_ascii().starts_with(b"h2"))
+    };
     if request.headers().get_all(UPGRADE).iter().any(is_http2) {
         let headers = request.headers_mut();
         headers.remove(UPGRADE);

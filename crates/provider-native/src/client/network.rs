@@ -113,7 +113,11 @@ impl NativeProvider {
             if !is_there {
                 all.extend_from_slice(b"\n");
                 all.extend_from_slice(&certificate);
-                write(guest, bundle, Bytes::from(all)).await.map_err(untrusting)?;
+                write(guest, bundle, Bytes::from(all.clone())).await.map_err(untrusting)?;
+            }
+            if bundle != BUNDLES[0] {
+                // The variables name the most usual place.
+                write(guest, BUNDLES[0], Bytes::from(all)).await.map_err(untrusting)?;
             }
             return Ok(());
         }

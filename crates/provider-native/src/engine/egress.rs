@@ -16,6 +16,7 @@ use rustix::net::{RecvFlags, SendFlags};
 use super::bodies::Stage;
 use super::client::Connection;
 use super::clients::Waiter;
+use super::nursery::Nursery;
 use super::{Engine, log, reach};
 use crate::durable;
 use crate::failure::{Failure, Kind, Step};
@@ -102,8 +103,14 @@ impl Engine {
     /// Sees to it that there is one, and that it knows every sandbox.
     pub(super) fn keep_egress(&mut self) {
         let due = self.egress.start_after.is_none_or(|moment| Instant::now() >= moment);
-        if self.leaving || self.egress.connection.is_some() || !due {
+        if self.leaving || self.egress.connection.is_some() {
             return;
+        }
+        if !due {
+            // It ended as soon as it was started: nobody is left to wait for it.
+            let log = self.host.options.home.egress_log();
+            let cause = format!("the egress program ends at once; `{}` says why", log.display());
+            return self.disappoint(&cause);
         }
         match self.connect_egress() {
             Ok(connection) => {
@@ -113,34 +120,55 @@ impl Engine {
             Err(error) => {
                 log(&format!("sandboxes have no network: {error}"));
                 self.egress.start_after = Some(Instant::now() + AGAIN);
-                let cause = format!("the egress program cannot be started: {error}");
-                let failure = Failure::new("change the network", cause, Kind::Broken);
-                for (.., waiter) in std::mem::take(&mut self.egress.waiting) {
-                    self.answer(waiter, Err(failure.clone().into()));
+                self.disappoint(&format!("the egress program cannot be started: {error}"));
+                if error.kind() == io::ErrorKind::BrokenPipe {
+                    self.replace_nursery();
                 }
             }
+        }
+    }
+
+    /// Tells everybody who waits for the egress program that it is in vain. What they wanted is
+    /// written down, and holds when there is one again.
+    fn disappoint(&mut self, cause: &str) {
+        let failure = Failure::new("change the network", cause, Kind::NoCapacity);
+        for (.., waiter) in std::mem::take(&mut self.egress.waiting) {
+            self.answer(waiter, Err(failure.clone().into()));
+        }
+    }
+
+    /// Somebody killed what starts programs. A user's engine cannot fork another on the host, so it
+    /// makes room for the next engine, which can.
+    fn replace_nursery(&mut self) {
+        if !self.host.rights.is_root() {
+            return self.begin_to_leave();
+        }
+        match Nursery::open() {
+            Ok(nursery) => self.host.nursery = nursery,
+            Err(error) => log(&format!("programs cannot be started: {error}")),
         }
     }
 
     /// The one that an earlier engine left, or a new one.
     fn connect_egress(&mut self) -> io::Result<Connection<ToEgress>> {
         let home = &self.host.options.home;
-        let socket = if let Ok(socket) = link::dial(home.path(), Home::EGRESS) {
+        let socket = if let Ok(socket) = link::dial_at_once(home.path(), Home::EGRESS) {
             socket
         } else {
             self.host.nursery.start(home)?;
             self.egress.started = Some(Instant::now());
-            link::dial(home.path(), Home::EGRESS)?
+            link::dial_at_once(home.path(), Home::EGRESS)?
         };
-        rustix::io::ioctl_fionbio(&socket, true)?;
         link::send(&socket, &Hello::Engine { version: version() }, &[], SendFlags::DONTWAIT)?;
         Ok(Connection::new(socket))
     }
 
     fn tell_everything(&mut self) {
+        let first = self.egress.last_number + 1;
         let configuration = match durable::read(self.host.options.home.path(), CONFIGURATION) {
-            Ok(bytes) => String::from_utf8(bytes).ok(),
-            Err(_) => None,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            // What cannot be read lets nothing pass, which is what the program makes of no text.
+            read => Some(read.ok().and_then(|it| String::from_utf8(it).ok()).unwrap_or_default()),
         };
         if let Some(configuration) = configuration {
             let number = self.egress.new_number();
@@ -154,6 +182,11 @@ impl Engine {
         }
         for id in ids.iter().filter(|id| self.is_running(id)).cloned().collect::<Vec<_>>() {
             self.attach(&id);
+        }
+        // What was wanted for those that do not run any more is written down for their next start.
+        let settled: Vec<u64> = self.egress.waiting.iter().map(|(number, ..)| *number).collect();
+        for number in settled.into_iter().filter(|number| *number < first) {
+            self.conclude(number, &Ok(Answer::Done));
         }
     }
 
@@ -240,7 +273,7 @@ impl Engine {
 
     /// A connection to the egress program for whoever reads logs.
     pub(super) fn read_network(&mut self, waiter: Waiter) {
-        let dialled = link::dial(self.host.options.home.path(), Home::EGRESS);
+        let dialled = link::dial_at_once(self.host.options.home.path(), Home::EGRESS);
         match dialled.step("reach the egress program") {
             Ok(socket) => self.send(waiter, Ok(Answer::Done), vec![socket]),
             Err(failure) => self.answer(waiter, Err(failure.into())),

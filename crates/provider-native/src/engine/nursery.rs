@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use std::process::Stdio;
 
 use rustix::net::{RecvFlags, SendFlags};
 use sys_linux::command::command;
+use sys_linux::descriptors::close_all_but;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 
 use crate::home::{Home, open_own};
@@ -30,7 +31,10 @@ impl Nursery {
         let (near, far) = link::pair()?;
         if let Side::Child = fork(Namespaces::NONE)? {
             drop(near);
-            serve(&far);
+            // One that is forked later must not hold what the engine has.
+            if close_all_but(&[far.as_raw_fd()]).is_ok() {
+                serve(&far);
+            }
             leave(0);
         }
         Ok(Self { socket: near })

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use domain::{SecretText, Transform};
-use http::header::{ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING, UPGRADE};
+use http::header::{
+    ACCEPT_ENCODING, CONNECTION, CONTENT_LENGTH, HOST, IF_RANGE, RANGE, TE, TRANSFER_ENCODING,
+    UPGRADE,
+};
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use super::redact::hide_in;
@@ -57,6 +60,10 @@ impl Change {
         if !self.injected.is_empty() {
             // A secret that comes back is found in plain text only.
             headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            // And as a whole.
+            for name in [RANGE, IF_RANGE, TE] {
+                headers.remove(name);
+            }
         }
         Ok(())
     }
