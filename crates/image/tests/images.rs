@@ -114,7 +114,7 @@ fn the_users_of_a_hostile_image_are_not_written_through_links() {
         refused(Archive::system().item(&Item { name: "etc/group", kind: b'6', ..Item::default() }));
     assert!(error.contains("/etc/group"), "{error}");
     let (ground, _) = taken(Archive::system().link("etc/resolv.conf", "../../../outside/canary"));
-    assert_eq!(ground.read("etc/resolv.conf"), "nameserver 127.0.0.1\n");
+    assert_eq!(ground.read("etc/resolv.conf"), "nameserver 198.18.0.1\noptions timeout:5\n");
 }
 
 #[test]

@@ -82,9 +82,10 @@ impl Task {
                 let told = match self.permit(&soma) {
                     Ok(permitted) => {
                         let _turn = self.shared.introductions.acquire().await;
-                        self.repeat_network(&permitted).await;
                         let set_up = self.shared.provider.set_up(&permitted, &self.lease.spec);
-                        set_up.await.map_err(ControlError::from)
+                        let told = set_up.await.map_err(ControlError::from);
+                        self.repeat_network(&permitted).await;
+                        told
                     }
                     Err(error) => Err(error),
                 };
