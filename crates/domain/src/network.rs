@@ -1,7 +1,8 @@
 //! What a sandbox may reach, as its owner said it.
 //!
-//! These are words only. Who is right when two of them disagree is decided by `network::rules`,
-//! and an operator's own configuration stands above all of it: a policy can only narrow that.
+//! These are words only. Who is right when two of them disagree is decided by
+//! `network::egress::judge`, and an operator's own configuration stands above all of it: a policy
+//! can only narrow that.
 
 mod check;
 mod hide;
