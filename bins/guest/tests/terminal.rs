@@ -278,10 +278,11 @@ fn input_of_the_wrong_kind_is_refused() {
 fn the_screen_is_drawn_for_whoever_connects() {
     let guest = Guest::start();
     // What an editor does: the alternate screen, colours, modes, a cursor somewhere.
-    let script =
-        "printf 'prompt> \\033[?1049h\\033[2J\\033[?1h\\033[?2004h\\033[?1000h\\033[?1006h'
+    // Nothing is echoed from the start: what is typed below may arrive as soon as this is drawn.
+    let script = "stty -echo
+        printf 'prompt> \\033[?1049h\\033[2J\\033[?1h\\033[?2004h\\033[?1000h\\033[?1006h'
         printf '\\033[3;5H\\033[1;44mEDITED\\033[m\\033[24;1H\\033[7mstatus\\033[m\\033[3;11H'
-        stty -echo; read x; printf '\\033[?1049l'; echo left; read x";
+        read x; printf '\\033[?1049l'; echo left; read x";
     let mut events = shell(&guest, script);
     let pid = events.pid();
     events.wait_for("\x1b[3;11H");
