@@ -2,6 +2,7 @@
 
 #[cfg(feature = "client")]
 pub mod client;
+pub mod code;
 pub mod fault;
 mod stream;
 pub mod version;
