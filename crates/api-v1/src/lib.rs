@@ -9,6 +9,7 @@
 
 #![expect(unused_qualifications, reason = "the macro for paths writes types so")]
 
+mod code;
 mod error;
 pub mod events;
 mod extract;
@@ -60,6 +61,7 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(events::of_sandbox))
         .routes(routes!(events::list))
         .routes(routes!(events::follow))
+        .merge(code::described())
         .merge(files::described())
         .routes(routes!(templates::import))
         .routes(routes!(templates::list))

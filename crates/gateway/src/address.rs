@@ -7,6 +7,9 @@ use domain::SandboxId;
 /// The port of a sandbox on which E2B's agent is expected.
 pub(crate) const AGENT: u16 = 49983;
 
+/// The port of a sandbox on which E2B's code interpreter is expected.
+pub(crate) const INTERPRETER: u16 = 49999;
+
 /// The names that are served.
 #[derive(Debug, Clone)]
 pub struct Addresses {

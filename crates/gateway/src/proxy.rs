@@ -6,6 +6,9 @@
 //! Who may pass: whoever shows the sandbox's token, a key or the unix socket; anybody where the
 //! sandbox asks for no token. A signature is the guest's to check, so such a request is passed on
 //! without the token.
+//!
+//! The guest answers on two ports: E2B's agent and E2B's code interpreter. At a sandbox's own name
+//! without a port, Leap0's code interpreter is there beside the agent.
 
 use axum::Json;
 use axum::body::Body;
@@ -17,7 +20,7 @@ use control::{ControlError, Fault, Reference};
 use domain::{SandboxId, Token};
 use futures::TryStreamExt as _;
 use http::request::Parts;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, StatusCode, Uri, header};
 use percent_encoding::percent_decode_str;
 use policy::Caller;
 use serde_json::json;
@@ -25,7 +28,7 @@ use sha2::{Digest as _, Sha256};
 use sync_wrapper::SyncStream;
 
 use crate::Gateway;
-use crate::address::{AGENT, Host};
+use crate::address::{AGENT, Host, INTERPRETER};
 
 /// Headers that concern one connection, or that are not the guest's to see.
 const NOT_PASSED_ON: [&str; 15] = [
@@ -66,7 +69,8 @@ pub(crate) async fn divert(
 /// Which sandbox a request is for.
 struct Target {
     id: String,
-    port: u16,
+    /// Its default port when unset.
+    port: Option<u16>,
     /// It carries a signature that the sandbox's token made.
     signer: Option<Caller>,
 }
@@ -75,12 +79,13 @@ impl Gateway {
     fn target(&self, request: &Parts) -> Option<Target> {
         let host = request.extensions.get::<Host>()?;
         if let Host::Sandbox { id, port } = host {
-            return Some(Target { id: id.to_string(), port: port.unwrap_or(AGENT), signer: None });
+            return Some(Target { id: id.to_string(), port: *port, signer: None });
         }
         let text = |name: &str| request.headers.get(name)?.to_str().ok();
         if let Some(id) = text("e2b-sandbox-id") {
             let port = text("e2b-sandbox-port").and_then(|port| port.parse().ok());
-            return Some(Target { id: id.to_owned(), port: port.unwrap_or(AGENT), signer: None });
+            let port = Some(port.unwrap_or(AGENT));
+            return Some(Target { id: id.to_owned(), port, signer: None });
         }
         if request.uri.path() != "/files" {
             return None;
@@ -88,7 +93,7 @@ impl Gateway {
         let signed = Signed::read(request)?;
         let found = self.shared.control.caller_with_signature(|token| signed.is_made_with(token));
         let (id, caller) = found?;
-        Some(Target { id: id.to_string(), port: AGENT, signer: Some(caller) })
+        Some(Target { id: id.to_string(), port: Some(AGENT), signer: Some(caller) })
     }
 
     async fn pass(&self, target: Target, mut request: Parts, body: Body) -> Response {
@@ -110,6 +115,7 @@ impl Gateway {
             None => match self.visitor(&id, &request).await {
                 Some(caller) => caller,
                 None if is_signed || is_asking_for_life(&request) => Caller::soma(),
+                None if is_about_contexts(target.port, &request) => Caller::soma(),
                 None => return unauthorized(),
             },
         };
@@ -123,9 +129,10 @@ impl Gateway {
             Ok(guest) => guest,
             Err(error) => return refused(&target.id, &error),
         };
-        if target.port != AGENT {
-            return port_closed(&target.id, target.port);
-        }
+        let Some(address) = inside(target.port, &request.uri) else {
+            return port_closed(&target.id, target.port.unwrap_or(AGENT));
+        };
+        request.uri = address;
         strip(&mut request.headers);
         let body = body.into_data_stream().map_err(guest_proto::client::BoxError::from);
         let request = http::Request::from_parts(request, SyncStream::new(body));
@@ -152,6 +159,30 @@ impl Gateway {
 /// Anybody may ask whether a guest lives, as with E2B: clients do when something failed.
 fn is_asking_for_life(request: &Parts) -> bool {
     request.method == http::Method::GET && request.uri.path() == "/health"
+}
+
+/// E2B's clients show no token when they make or end contexts. What is run in them is another
+/// matter: that has to be shown to.
+fn is_about_contexts(port: Option<u16>, request: &Parts) -> bool {
+    let path = request.uri.path();
+    let is_context = path == "/contexts" || path.starts_with("/contexts/");
+    port == Some(INTERPRETER) && is_context && !request.headers.contains_key("x-access-token")
+}
+
+/// Where the guest answers for a port of its sandbox; `None` where nobody does.
+fn inside(port: Option<u16>, address: &Uri) -> Option<Uri> {
+    let path = address.path();
+    let below = |place: &str| {
+        path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    let door = match port {
+        Some(INTERPRETER) => "/code/e2b",
+        None if ["/healthz", "/contexts", "/execute"].into_iter().any(below) => "/code",
+        None | Some(AGENT) => "",
+        Some(_) => return None,
+    };
+    let whole = address.path_and_query().map_or("/", |path| path.as_str());
+    format!("{door}{whole}").parse().ok()
 }
 
 /// Takes off what is not the guest's.
@@ -245,4 +276,27 @@ fn port_closed(id: &str, port: u16) -> Response {
 fn unauthorized() -> Response {
     let message = "the sandbox wants to see its token: send it as `X-Access-Token`, or an API key";
     (StatusCode::UNAUTHORIZED, Json(json!({ "code": 401, "message": message }))).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_ports_lead_to_the_guest_and_no_other() {
+        let cases = [
+            (Some(AGENT), "/files?path=a", Some("/files?path=a")),
+            (Some(INTERPRETER), "/execute", Some("/code/e2b/execute")),
+            (Some(INTERPRETER), "/contexts/1?x=y", Some("/code/e2b/contexts/1?x=y")),
+            (None, "/contexts/1", Some("/code/contexts/1")),
+            (None, "/execute/async", Some("/code/execute/async")),
+            (None, "/executed", Some("/executed")),
+            (None, "/files", Some("/files")),
+            (Some(8080), "/", None),
+        ];
+        for (port, path, expected) in cases {
+            let inside = inside(port, &path.parse().unwrap()).map(|address| address.to_string());
+            assert_eq!(inside.as_deref(), expected, "{port:?} {path}");
+        }
+    }
 }

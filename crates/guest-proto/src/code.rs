@@ -38,6 +38,7 @@ pub use language::{Language, UnknownLanguage};
 pub const USUAL_TIMEOUT_MS: u64 = 30_000;
 
 /// What a context is to be.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NewContext {
@@ -56,6 +57,7 @@ pub struct NewContext {
 }
 
 /// State that outlives executions: an interpreter, or the promise of one.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Context {
     /// Its name.
@@ -79,6 +81,7 @@ pub struct Context {
 }
 
 /// How a context stands.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ContextState {
@@ -93,6 +96,7 @@ pub enum ContextState {
 }
 
 /// A list.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Items<T> {
     /// What is in it.
@@ -100,6 +104,7 @@ pub struct Items<T> {
 }
 
 /// Code to run.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Execute {
@@ -130,6 +135,7 @@ pub struct Execute {
 
 /// As much as is told of what an execution says, in characters. Zero is without end; a field
 /// that is missing is [the usual](Limits::USUAL).
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
@@ -173,6 +179,7 @@ impl Limits {
 }
 
 /// An execution that was begun.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Begun {
     /// The execution.
@@ -182,6 +189,7 @@ pub struct Begun {
 }
 
 /// An execution among others.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Summary {
     /// The execution.
@@ -199,6 +207,7 @@ pub struct Summary {
 }
 
 /// What came of an execution, all at once.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Execution<V = Value> {
     /// The execution.
@@ -223,6 +232,7 @@ pub struct Execution<V = Value> {
 }
 
 /// What was written, in lines.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Logs {
     /// Standard output.
@@ -232,6 +242,7 @@ pub struct Logs {
 }
 
 /// A value, or something that was shown, in all its forms.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Item<V = Value> {
     /// It is the value of the cell.
@@ -240,10 +251,12 @@ pub struct Item<V = Value> {
     /// Its forms: `text`, `html`, `markdown`, `svg`, `png`, `jpeg`, `pdf`, `latex`, `json`,
     /// `javascript`, `chart`, `data`; all others by their MIME types in `extra`.
     #[serde(flatten)]
+    #[cfg_attr(feature = "openapi", schema(value_type = Object))]
     pub forms: BTreeMap<String, V>,
 }
 
 /// The answer to a question of the code.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Answer {
     /// The line, without its end.
@@ -251,6 +264,7 @@ pub struct Answer {
 }
 
 /// Asks what could stand at a place.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Complete {
     /// The code.
@@ -261,6 +275,7 @@ pub struct Complete {
 }
 
 /// What could stand there.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Completions {
     /// What could.
@@ -275,6 +290,7 @@ pub struct Completions {
 }
 
 /// Packages to install.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Install {
@@ -292,6 +308,7 @@ pub struct Install {
 }
 
 /// How an installation went.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Installed {
     /// It worked.

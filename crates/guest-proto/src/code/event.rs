@@ -20,6 +20,7 @@ pub const DATA: &str = "application/vnd.soma.data+json";
 /// Something that happened in an execution.
 ///
 /// `V` is how the values of bundles are held; whoever only passes them on may keep their text.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Event<V = Value> {
     /// Its number: the first event of an execution is 0. Whoever reads again asks from the
@@ -33,6 +34,7 @@ pub struct Event<V = Value> {
 }
 
 /// What happened.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum EventKind<V = Value> {
@@ -68,9 +70,11 @@ pub enum EventKind<V = Value> {
     /// A value of the code.
     Result {
         /// Its forms.
+        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         bundle: Bundle<V>,
         /// What goes with the forms.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
         metadata: Option<V>,
         /// It is the value of the cell.
         main: bool,
@@ -78,9 +82,11 @@ pub enum EventKind<V = Value> {
     /// Something that was shown.
     Display {
         /// Its forms.
+        #[cfg_attr(feature = "openapi", schema(value_type = Object))]
         bundle: Bundle<V>,
         /// What goes with the forms.
         #[serde(skip_serializing_if = "Option::is_none")]
+        #[cfg_attr(feature = "openapi", schema(value_type = Option<Object>))]
         metadata: Option<V>,
         /// The name by which it can be replaced.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -125,6 +131,7 @@ pub enum EventKind<V = Value> {
 }
 
 /// Why code failed.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Failure {
     /// The kind of error: `ValueError`, `KernelDied`, `TimeoutError`.
@@ -136,6 +143,7 @@ pub struct Failure {
 }
 
 /// How an execution stands.
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Status {
