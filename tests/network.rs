@@ -11,7 +11,7 @@ mod world;
 use serde_json::{Value, json};
 
 use crate::daemon::Daemon;
-use world::{HERE, World, first_to_speak, web};
+use world::{HERE, World, first_to_speak, git, web};
 
 /// Fetches an address with Python and prints the status and the text, or the error.
 const FETCH: &str = r"
@@ -101,6 +101,25 @@ fn a_server_that_speaks_first_is_heard_without_waiting() {
     );
     let said = python(&daemon, &id, &talk, "mail.example.com");
     assert_eq!(said, "b'220 here\\n'\nb'hello'\n");
+    daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
+    daemon.close();
+}
+
+#[test]
+fn git_clones_from_where_it_may() {
+    let world = World::new();
+    let (_repository, address) = git();
+    let port = address.port();
+    world.name("code.example.com", &[HERE]);
+    let daemon = world.daemon("");
+    let id = sandbox(&daemon, &json!({ "mode": "custom", "allow_domains": ["code.example.com"] }));
+    let clone = |name: &str| {
+        let place = format!("git://{name}.example.com:{port}/work");
+        daemon.execute(&id, &format!("git clone --quiet {place} {name} 2>&1 && cat {name}/page"))
+    };
+    assert_eq!(clone("code"), "here\n");
+    let refused = clone("other");
+    assert!(refused.contains("unable to look up other.example.com"), "{refused}");
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
     daemon.close();
 }

@@ -102,6 +102,9 @@ fn n16_a_secret_goes_to_whom_it_is_for_and_nobody_inside_ever_sees_it() {
          r => r.on(\"data\", d => process.stdout.write(d)))'"
     );
     assert_eq!(daemon.execute(&id, &node), "the secret came\n");
+    // What git says of something else than a repository, which it does once it was answered.
+    let git = format!("git ls-remote https://api.example.com:{port}/ 2>&1");
+    assert!(daemon.execute(&id, &git).contains("is this a git repository?"));
     // Who is not named gets nothing: not by itself, and not by being redirected to.
     let away = r"
 import sys, ssl, urllib.request
@@ -132,6 +135,41 @@ print(urllib.request.urlopen(sys.argv[1], context=context).read().decode(), end=
     let answer = daemon.ask("PUT", &format!("/v1/sandbox/{id}/network"), &shown);
     assert_eq!(answer.status, 200, "{}", answer.json());
     assert_eq!(daemon.execute(&id, &curl), "the secret came\n");
+    daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
+    daemon.close();
+}
+
+#[test]
+fn java_trusts_the_sandboxs_own_authority() {
+    if !std::path::Path::new("/usr/bin/java").exists() {
+        return crate::support::skip(
+            "java_trusts_the_sandboxs_own_authority",
+            "this host has no Java for its sandboxes",
+        );
+    }
+    let world = World::new();
+    let (authority, address) = secure(&["api.example.com"]);
+    let port = address.port();
+    world.name("api.example.com", &[HERE]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), authority).unwrap();
+    rustix::fs::chmod(file.path(), 0o644.into()).unwrap();
+    let daemon = world.daemon(&format!("certificates = {:?}", file.path()));
+    let transform =
+        json!({ "domain": "api.example.com", "inject_headers": { "Authorization": SECRET } });
+    let id = sandbox(&daemon, &json!({ "mode": "custom", "transforms": [transform] }));
+    let program = format!(
+        r#"cat > Fetch.java <<'END'
+public class Fetch {{
+    public static void main(String[] arguments) throws Exception {{
+        var address = new java.net.URL("https://api.example.com:{port}/");
+        System.out.print(new String(address.openStream().readAllBytes()));
+    }}
+}}
+END
+java Fetch.java 2>errors || cat errors"#
+    );
+    assert_eq!(daemon.execute(&id, &program), "the secret came\n");
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
     daemon.close();
 }

@@ -4,9 +4,13 @@
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::daemon::Daemon;
 use crate::support::Home;
@@ -126,6 +130,31 @@ pub(super) fn first_to_speak() -> SocketAddr {
             }
         }
     })
+}
+
+/// A server of git's own with one repository, which is called `work` and has the file `page`.
+pub(super) fn git() -> (TempDir, SocketAddr) {
+    let folder = tempfile::tempdir().unwrap();
+    let git = |words: &[&str]| {
+        let mut git = sys_linux::command::command("git");
+        let who = ["-c", "user.name=a", "-c", "user.email=a@example.com"];
+        git.current_dir(folder.path()).args(who).args(words);
+        let output = git.env("GIT_CONFIG_GLOBAL", "/dev/null").output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+    };
+    git(&["init", "--quiet", "work"]);
+    std::fs::write(folder.path().join("work/page"), "here\n").unwrap();
+    git(&["-C", "work", "add", "page"]);
+    git(&["-C", "work", "commit", "--quiet", "--message=one"]);
+    let base = format!("--base-path={}", folder.path().display());
+    let address = serve(move |stream| {
+        let mut git = sys_linux::command::command("git");
+        let words = ["daemon", "--inetd", "--export-all", "--timeout=60", &base];
+        let stream = OwnedFd::from(stream);
+        let other = stream.try_clone().unwrap();
+        let _ = git.args(words).stdin(stream).stdout(other).stderr(Stdio::null()).status();
+    });
+    (folder, address)
 }
 
 fn serve(act: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {

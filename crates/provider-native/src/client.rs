@@ -3,6 +3,7 @@
 //! [`line`] keeps the connection, [`connection`] asks on it, [`start`] starts an engine.
 
 mod connection;
+mod java;
 mod line;
 mod network;
 mod start;

@@ -11,11 +11,14 @@ use futures::StreamExt as _;
 use guest_proto::{GuestClient, GuestError};
 use provider::{NetworkLog, ProviderError};
 
-use super::{NativeProvider, backend, checked, odd};
+use super::{NativeProvider, backend, checked, java, odd};
 use crate::verbs::{Answer, Record, Verb};
 
 /// Where the certificate of a sandbox's own authority lies inside, for whoever asks for it.
 const CERTIFICATE: &str = "/usr/local/share/ca-certificates/soma.crt";
+
+/// The same with all others that the system trusts, as Java reads them.
+const KEY_STORE: &str = "/usr/local/share/ca-certificates/soma.jks";
 
 /// Where systems have all certificates that they trust in one file, the most usual first.
 const BUNDLES: [&str; 4] = [
@@ -107,22 +110,33 @@ impl NativeProvider {
     ) -> Result<(), ProviderError> {
         let certificate = Bytes::from(authority.certificate.clone());
         write(guest, CERTIFICATE, certificate.clone()).await.map_err(untrusting)?;
+        let all = Self::add_to_bundle(guest, certificate).await.map_err(untrusting)?;
+        let store = Bytes::from(java::key_store(&all));
+        write(guest, KEY_STORE, store).await.map_err(untrusting)
+    }
+
+    /// Adds the certificate to those that the system trusts, and returns all of them.
+    async fn add_to_bundle(guest: &GuestClient, certificate: Bytes) -> Result<Bytes, GuestError> {
         for bundle in BUNDLES {
             let Some(mut all) = read(guest, bundle).await else { continue };
             let is_there = all.windows(certificate.len()).any(|part| part == certificate);
             if !is_there {
                 all.extend_from_slice(b"\n");
                 all.extend_from_slice(&certificate);
-                write(guest, bundle, Bytes::from(all.clone())).await.map_err(untrusting)?;
+            }
+            let all = Bytes::from(all);
+            if !is_there {
+                write(guest, bundle, all.clone()).await?;
             }
             if bundle != BUNDLES[0] {
                 // The variables name the most usual place.
-                write(guest, BUNDLES[0], Bytes::from(all)).await.map_err(untrusting)?;
+                write(guest, BUNDLES[0], all.clone()).await?;
             }
-            return Ok(());
+            return Ok(all);
         }
         // A system that trusts nobody trusts this one alone.
-        write(guest, BUNDLES[0], certificate).await.map_err(untrusting)
+        write(guest, BUNDLES[0], certificate.clone()).await?;
+        Ok(certificate)
     }
 }
 
@@ -130,7 +144,9 @@ impl NativeProvider {
 pub(super) fn variables() -> BTreeMap<String, String> {
     let files = FILES.iter().map(|name| (*name, BUNDLES[0]));
     let added = ADDED.iter().map(|name| (*name, CERTIFICATE));
-    files.chain(added).map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+    let variables = files.chain(added).map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let java = format!("-Djavax.net.ssl.trustStore={KEY_STORE}");
+    variables.chain([("JAVA_TOOL_OPTIONS".to_owned(), java)]).collect()
 }
 
 pub(super) fn untrusting(error: GuestError) -> ProviderError {
