@@ -32,6 +32,7 @@ setup: ## install what is missing, and say what and why
 	@scripts/setup build run test rust rust-tools
 	@scripts/get-criu || true
 	@scripts/get-e2b || true
+	@scripts/get-interpreters || true
 	@scripts/get-leap0 || true
 	@scripts/get-schemathesis || true
 

@@ -52,6 +52,28 @@ fn the_official_e2b_sdk_drives_our_sandboxes() {
 }
 
 #[test]
+fn the_official_code_interpreter_of_e2b_drives_our_kernels() {
+    let name = "the_official_code_interpreter_of_e2b_drives_our_kernels";
+    if needs_root(name, "way to have every limit held") {
+        return;
+    }
+    let Some(python) = interpreter(name, "SOMA_E2B") else { return };
+    let daemon = Daemon::start();
+    let url = format!("http://{}", daemon.address);
+    let key = daemon.key();
+    let said = run(
+        &python,
+        "sdk/code_suite.py",
+        &[("E2B_API_URL", &url), ("E2B_SANDBOX_URL", &url), ("E2B_API_KEY", &key)],
+    );
+    assert_eq!(
+        said,
+        "values held\nerrors held\nstreaming held\ncontexts held\nlanguages held\n\
+         variables held\ntimeouts held\ndeath held\napart held\n"
+    );
+}
+
+#[test]
 fn the_official_leap0_sdk_drives_our_sandboxes() {
     let name = "the_official_leap0_sdk_drives_our_sandboxes";
     if needs_root(name, "way to have every limit held") {

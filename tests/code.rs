@@ -1,0 +1,3 @@
+//! Code in kernels: each kernel by itself, and all of them through the daemon.
+
+mod kernels;
