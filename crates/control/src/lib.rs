@@ -23,9 +23,9 @@ mod sandbox;
 mod templates;
 mod wish;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::{Lease, Lifetime, NetworkMode, OnExit, SandboxId, State, Timestamp, Token};
@@ -106,6 +106,8 @@ struct Shared {
     reconciling: Mutex<()>,
     /// Held by whoever has answered and not yet written to the store what was said.
     indexing: Arc<RwLock<()>>,
+    /// Sandboxes whose last change the store could not take.
+    unindexed: std::sync::Mutex<BTreeSet<SandboxId>>,
     /// Whether the store was made to agree with what was found.
     compared: AtomicBool,
     closing: CancellationToken,
@@ -119,6 +121,29 @@ const INTRODUCTIONS: usize = 16;
 impl std::fmt::Debug for Control {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Control").finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn unindexed(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
+        self.unindexed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes to the store what it could not take before, so that it says nothing untrue.
+    async fn catch_up(&self) -> Result<(), ControlError> {
+        let missed: Vec<SandboxId> = self.unindexed().iter().cloned().collect();
+        for id in missed {
+            match self.registry.get(&id) {
+                Some(handle) => match handle.index().await {
+                    // It is gone in this moment.
+                    Err(ControlError::NotFound { .. }) => {}
+                    indexed => indexed?,
+                },
+                None => {}
+            }
+            self.unindexed().remove(&id);
+        }
+        Ok(())
     }
 }
 
@@ -170,6 +195,7 @@ impl Control {
                 followers: Arc::new(Semaphore::new(network::FOLLOWERS)),
                 reconciling: Mutex::default(),
                 indexing: Arc::default(),
+                unindexed: std::sync::Mutex::default(),
                 compared: AtomicBool::new(false),
                 closing: CancellationToken::new(),
                 templates: Mutex::default(),
@@ -241,6 +267,7 @@ impl Control {
         }
         // Whoever was told of a sandbox also finds it here.
         drop(self.shared.indexing.write().await);
+        self.shared.catch_up().await?;
         Ok(self.shared.store.leases(&query).await?)
     }
 

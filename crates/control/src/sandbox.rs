@@ -76,6 +76,10 @@ enum Command {
     },
     /// See whether the provider has it as we do.
     Look,
+    /// Write to the store what it could not take before.
+    Index {
+        answer: Answer<()>,
+    },
     Delete {
         caller: Caller,
         answer: Answer<()>,
@@ -109,6 +113,10 @@ impl Handle {
 
     pub(crate) async fn delete(&self, caller: Caller) -> Result<(), ControlError> {
         self.ask(|answer| Command::Delete { caller, answer }).await
+    }
+
+    pub(crate) async fn index(&self) -> Result<(), ControlError> {
+        self.ask(|answer| Command::Index { answer }).await
     }
 
     async fn ask<T>(&self, wish: impl FnOnce(Answer<T>) -> Command) -> Result<T, ControlError> {
@@ -209,6 +217,10 @@ impl Task {
                         if self.look().await {
                             return;
                         }
+                    }
+                    Some(Command::Index { answer }) => {
+                        let indexed = self.shared.store.put_lease(&self.lease).await;
+                        let _ = answer.send(indexed.map_err(ControlError::from));
                     }
                     Some(Command::Delete { caller, answer }) => {
                         let deleted = self.delete(&caller).await;
@@ -322,8 +334,9 @@ impl Task {
 
     async fn index(&self) {
         if let Err(error) = self.shared.store.put_lease(&self.lease).await {
-            // The store is an index: what it misses now it learns at the next start.
+            // The store is an index: what it misses now it learns before it is searched.
             warn!(sandbox = %self.lease.id, %error, "the store does not know the new state");
+            self.shared.unindexed().insert(self.lease.id.clone());
         }
     }
 
