@@ -41,7 +41,7 @@ def tidy(told, seen):
     stack = told.stack
     first = 0
     for at, frame in enumerate(stack):
-        if frame.filename in cells.sources:
+        if frame.filename in cells.sources or frame.filename.startswith("<ipython-input"):
             first = at
             break
     stack[:] = [frame for frame in stack[first:] if not frame.filename.startswith("<soma")]
@@ -49,6 +49,18 @@ def tidy(told, seen):
     tidy(told.__context__, seen)
     for inner in getattr(told, "exceptions", None) or ():
         tidy(inner, seen)
+
+
+def without_ours(trace):
+    """The same frames without ours, for those who print them by themselves."""
+    kept = []
+    while trace is not None:
+        if not trace.tb_frame.f_code.co_filename.startswith("<soma"):
+            kept.append(trace)
+        trace = trace.tb_next
+    for at, one in enumerate(kept):
+        one.tb_next = kept[at + 1] if at + 1 < len(kept) else None
+    return kept[0] if kept else None
 
 
 def elsewhere(error):

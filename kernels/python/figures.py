@@ -63,7 +63,8 @@ def flush(skip=()):
         for number in pyplot.get_fignums():
             figure = pyplot.figure(number)
             if not any(figure is other for other in skip):
-                publish(dict({"text/plain": repr(figure)}, **forms(figure)))
+                data, metadata = part("kernel").flavour.bundle(figure)
+                publish(data, metadata)
     finally:
         pyplot.close("all")
 
@@ -82,6 +83,6 @@ def finish(status):
     return status
 
 
-def publish(data):
+def publish(data, metadata=None):
     """Sends something that is shown."""
-    part("plain").publish(data)
+    part("kernel").flavour.publish(data, metadata)

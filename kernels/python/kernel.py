@@ -1,5 +1,4 @@
 """A kernel: one process with one user's state, from its fork to the end of descriptor 3."""
-import builtins
 import fcntl
 import gc
 import os
@@ -265,6 +264,3 @@ def report(error, word=b"error"):
     value = part("errors").describe(error)
     tell(word, value)
     return "interrupted" if isinstance(error, KeyboardInterrupt) else "error"
-
-
-builtins.__dict__.setdefault("_", None)

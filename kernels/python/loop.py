@@ -5,6 +5,8 @@ import warnings
 
 wire = part("wire")
 loop = None
+# Whether the last run was cancelled by an interrupt.
+interrupted = False
 
 
 def get():
@@ -24,8 +26,12 @@ def get():
     return loop
 
 
-def run(thing):
-    """Runs until an awaitable is done; an interrupt cancels it."""
+def run(thing, tells=False):
+    """Runs until an awaitable is done; an interrupt cancels it.
+
+    One that `tells` has told of the interrupt by itself, and its value counts.
+    """
+    global interrupted
     running = get()
     if asyncio.isfuture(thing):
         task = thing
@@ -36,9 +42,12 @@ def run(thing):
     except (KeyboardInterrupt, SystemExit) as error:
         if task.done():
             raise
+        interrupted = True
         task.cancel()
         try:
-            running.run_until_complete(task)
+            value = running.run_until_complete(task)
+            if tells:
+                return value
         except (asyncio.CancelledError, Exception) as cancelled:
             # Where it was waiting is what the user wants to see.
             raise error.with_traceback(cancelled.__traceback__) from None

@@ -131,6 +131,11 @@ def display(*values, raw=False, display_id=None, update=False, **_others):
         publish(data, metadata, {"display_id": display_id} if display_id else None, update)
 
 
+def bundle(value):
+    """All forms of a value."""
+    return part("mime").bundle(value)
+
+
 def publish(data, metadata=None, transient=None, update=False):
     """Sends something that is shown."""
     value = {"data": part("mime").clean(data), "metadata": metadata or {}}
