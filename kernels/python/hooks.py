@@ -57,6 +57,7 @@ def install():
     sys.meta_path.insert(0, Finder)
     on("linecache", lambda module: part("cells").fill(module))
     on("threading", patch_threading)
+    on("subprocess", patch_subprocess)
     on("getpass", lambda module: part("asking").patch_getpass(module))
     on("matplotlib.pyplot", lambda module: part("figures").patch(module))
     on("plotly.basedatatypes", lambda module: part("plots").patch(module))
@@ -66,3 +67,14 @@ def install():
 def patch_threading(module):
     """Errors of threads with the lines of cells, which the interpreter's own hook does not know."""
     module.excepthook = lambda arguments: part("errors").in_thread(arguments)
+
+
+def patch_subprocess(module):
+    """What was printed before a program is started comes before what the program prints."""
+    start = module.Popen._execute_child
+
+    def _execute_child(self, *arguments, **options):
+        part("streams").flush()
+        return start(self, *arguments, **options)
+
+    module.Popen._execute_child = _execute_child

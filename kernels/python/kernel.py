@@ -44,14 +44,8 @@ def main(received, request, ready, kind):
     flavour.start()
     sys.excepthook = lambda kind, error, trace: part("errors").elsewhere(error)
     sys.unraisablehook = lambda what: part("errors").ignored(what)
-    real_exit = os._exit
-
-    def exit_now(status):
-        if os.getpid() == pid:
-            streams.flush()
-        real_exit(status)
-
-    os._exit = exit_now
+    for name in ("_exit", "system", "posix_spawn", "posix_spawnp", "execv", "execve", "abort"):
+        setattr(os, name, flushed(getattr(os, name)))
     os.register_at_fork(
         before=streams.before_fork,
         after_in_parent=streams.after_fork_here,
@@ -108,6 +102,18 @@ def move(request):
         except OSError as error:
             return "cannot change to %s: %s\n" % (folder, error.strerror)
     return None
+
+
+def flushed(call):
+    """The same function of `os`, after what was printed before it is sent."""
+
+    def flush_first(*arguments, **options):
+        streams.flush()
+        return call(*arguments, **options)
+
+    flush_first.__name__ = call.__name__
+    flush_first.__doc__ = call.__doc__
+    return flush_first
 
 
 def seed():

@@ -19,6 +19,8 @@ shell = None
 # Whether this cell's error was told.
 failed = False
 interrupted = False
+# Errors of methods that make forms, while forms are made.
+forming = None
 # An awaitable that was the value of the cell.
 promised = None
 
@@ -34,12 +36,28 @@ class Formatter(DisplayFormatter):
         own = None if type(obj) in mime.SIMPLE else mime.special(obj)
         if own is not None and "application/vnd.plotly.v1+json" in own:
             return mime.clean(dict(part("plots").text(obj), **own)), {}
-        data, metadata = super().format(obj, include=include, exclude=exclude)
+        data, metadata = self.made(obj, include, exclude)
         if type(obj) in (dict, list) and "text/plain" in data and not include:
             mime.add_json(obj, data)
         if own and data:
             data.update(own)
         return mime.clean(data), metadata
+
+
+    def made(self, obj, include, exclude):
+        """What IPython makes; a form that fails is told, and fails the cell if it is the text."""
+        global forming
+        before, forming = forming, []
+        try:
+            data, metadata = super().format(obj, include=include, exclude=exclude)
+        finally:
+            errors, forming = forming, before
+        for error, text in errors:
+            if "text/plain" in data or include:
+                sys.stderr.write(text + "\n")
+            else:
+                report(error, text)
+        return data, metadata
 
 
 class Hook(DisplayHook):
@@ -159,6 +177,9 @@ class Shell(InteractiveShell):
 def report(error, text):
     """The cell failed with this."""
     global failed, interrupted
+    if forming is not None and text is not None and not isinstance(error, KeyboardInterrupt):
+        forming.append((error, text))
+        return
     told = part("errors").describe(error) if text is None else None
     if told is None:
         try:
