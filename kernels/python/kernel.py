@@ -169,6 +169,9 @@ def execute(number, flags, body, size):
             status = part("figures").finish(status)
     except KeyboardInterrupt:
         status = "interrupted"
+    except BaseException as error:
+        running = False
+        status = report(error)
     finally:
         running = False
     if os.getpid() != pid:

@@ -1,9 +1,9 @@
 """The event loop of a kernel: one, which outlives cells, and also runs between them."""
-import asyncio
 import sys
-import warnings
 
 wire = part("wire")
+# Imported when a loop is first needed: it costs as much as half of IPython.
+asyncio = None
 loop = None
 # Whether the last run was cancelled by an interrupt.
 interrupted = False
@@ -11,8 +11,11 @@ interrupted = False
 
 def get():
     """The loop; the one that a cell made its own, if it did."""
-    global loop
+    global asyncio, loop
     if loop is None or loop.is_closed():
+        import asyncio
+        import warnings
+
         loop = None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

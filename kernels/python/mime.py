@@ -12,8 +12,7 @@ METHODS = (
     ("_repr_json_", "application/json"),
     ("_repr_javascript_", "application/javascript"),
 )
-# Values that have no other form than text.
-SIMPLE = frozenset((int, float, complex, bool, str, bytes, bytearray, range, type))
+SIMPLE = part("plain").SIMPLE
 # Classes of libraries that are shown in more forms than they offer, by module and name.
 KINDS = {
     "pandas.core.frame.DataFrame": ("tables", "forms"),

@@ -9,6 +9,8 @@ cells = part("cells")
 TREE = 0x400
 AWAIT = 0x2000
 COROUTINE = 0x80
+# Values that have no other form than text.
+SIMPLE = frozenset((int, float, complex, bool, str, bytes, bytearray, range, type))
 LOOPED = {"create_task", "ensure_future", "get_running_loop", "current_task"}
 LOOPS = {"run", "run_until_complete", "run_forever"}
 
@@ -107,15 +109,23 @@ def show(value):
     if value is None:
         return
     builtins._ = None
-    bundle = part("mime").bundle(value)
-    if bundle is not None:
-        data, metadata = bundle
-        if len(data) == 1 and not metadata and "text/plain" in data:
-            part("streams").flush()
-            part("wire").send(b"text", part("wire").cut(data["text/plain"]))
-        else:
-            kernel.tell(b"result", {"data": data, "metadata": metadata})
+    if type(value) in SIMPLE:
+        tell_text(repr(value))
+    else:
+        shown = part("mime").bundle(value)
+        if shown is not None:
+            data, metadata = shown
+            if len(data) == 1 and not metadata and "text/plain" in data:
+                tell_text(data["text/plain"])
+            else:
+                kernel.tell(b"result", {"data": data, "metadata": metadata})
     builtins._ = value
+
+
+def tell_text(text):
+    """The value of a cell that has no other form."""
+    part("streams").flush()
+    part("wire").send(b"text", part("wire").cut(text))
 
 
 def display(*values, raw=False, display_id=None, update=False, **_others):

@@ -4,6 +4,7 @@ import sys
 import warnings
 
 from IPython.core import release
+from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.formatters import DisplayFormatter
@@ -75,8 +76,7 @@ class Hook(DisplayHook):
 
     def write_format_data(self, format_dict, md_dict=None):
         if len(format_dict) == 1 and not md_dict and "text/plain" in format_dict:
-            part("streams").flush()
-            part("wire").send(b"text", part("wire").cut(format_dict["text/plain"]))
+            part("plain").tell_text(format_dict["text/plain"])
         else:
             tell(b"result", {"data": format_dict, "metadata": md_dict or {}})
 
@@ -98,8 +98,20 @@ class Publisher(DisplayPublisher):
         part("wire").send(b"clear")
 
 
+class Compiler(CachingCompiler):
+    """Names cells by counting them, not by hashes, which would have to be imported."""
+
+    counted = 0
+
+    def get_code_name(self, raw_code, transformed_code, number):
+        Compiler.counted += 1
+        return "<ipython-input-%d-%d>" % (number, Compiler.counted)
+
+
 class Shell(InteractiveShell):
     """The shell; what would write into the user's home or ask a terminal is left out."""
+
+    compiler_class = Compiler
 
     def init_profile_dir(self, profile_dir):
         self.profile_dir = ProfileDir()
@@ -223,8 +235,6 @@ def prepare():
     shell.autoawait = True
     shell.loop_runner = lambda coroutine: part("loop").run(coroutine, True)
     warnings.filterwarnings("ignore", "To exit: use")
-    part("loop")
-    part("plain")
     return "ipython %d.%d" % (release._version_major, release._version_minor)
 
 
