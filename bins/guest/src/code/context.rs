@@ -85,17 +85,8 @@ impl Context {
         };
         let created_at = super::text::now();
         let standing = watch::Sender::new(standing);
-        let context = Self {
-            id,
-            language,
-            cwd,
-            environment,
-            passing,
-            created_at,
-            queue,
-            orders,
-            standing,
-        };
+        let context =
+            Self { id, language, cwd, environment, passing, created_at, queue, orders, standing };
         (Arc::new(context), Ends { queue: jobs, orders: ordered })
     }
 

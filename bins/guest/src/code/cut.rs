@@ -87,8 +87,7 @@ impl Cut {
             File::NotYet => "the rest is lost".to_owned(),
         };
         let name = self.name();
-        told.text
-            .push_str(&format!("\n[{name} cut: {seen} characters, {limit} kept; {place}]\n"));
+        told.text.push_str(&format!("\n[{name} cut: {seen} characters, {limit} kept; {place}]\n"));
         told
     }
 

@@ -81,7 +81,8 @@ impl Fresh {
         let command = crate::process::command(&config, &HeaderMap::new(), &defaults, false)
             .map_err(|error| error.message.unwrap_or_default())?;
         let failed = |error: std::io::Error| format!("cannot start `{name}`: {error}");
-        let file = memfd_create("code", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+        let file =
+            memfd_create("code", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let mut file = std::fs::File::from(file);
         file.write_all(code.as_bytes()).and_then(|()| file.rewind()).map_err(failed)?;
         let wish = Wish::Given { stdin: file.as_fd(), further: &[] };

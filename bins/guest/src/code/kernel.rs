@@ -20,6 +20,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::frame::{Frame, Parser, Stream};
+use crate::files::blocking;
 use crate::keeper::{Order, tree};
 use crate::process::{Control, Exit, fell};
 
@@ -106,11 +107,7 @@ struct About {
 
 impl Kernel {
     /// A kernel that was just started.
-    pub(super) fn new(
-        pipes: Pipes,
-        ended: watch::Receiver<Option<How>>,
-        handle: Handle,
-    ) -> Self {
+    pub(super) fn new(pipes: Pipes, ended: watch::Receiver<Option<How>>, handle: Handle) -> Self {
         Self {
             pipes,
             ended,
@@ -156,7 +153,7 @@ impl Kernel {
             }
             Handle::Forked { pid, keeper } => {
                 let (pid, keeper) = (*pid, *keeper);
-                tokio::task::spawn_blocking(move || tree::signal_led(keeper, pid, Signal::INT));
+                aside(move || tree::signal_led(keeper, pid, Signal::INT));
             }
         }
     }
@@ -306,10 +303,15 @@ impl Handle {
             }
             Self::Forked { pid, keeper } => {
                 let (pid, keeper) = (*pid, *keeper);
-                tokio::task::spawn_blocking(move || tree::kill_session(keeper, pid));
+                aside(move || drop(tree::kill_session(keeper, pid)));
             }
         }
     }
+}
+
+/// Walks over processes beside everything else, and not many walks at once.
+fn aside(walk: impl FnOnce() + Send + 'static) {
+    crate::spawn(async move { blocking::start_short(walk).await });
 }
 
 /// How it ended, when it has; none when it still runs long after its channel was closed.

@@ -340,7 +340,8 @@ impl Nursery {
                 }
             }
             ["ended", pid, how, _] => {
-                if let Some(end) = pid.parse().ok().and_then(|pid: i32| inner.kernels.remove(&pid)) {
+                if let Some(end) = pid.parse().ok().and_then(|pid: i32| inner.kernels.remove(&pid))
+                {
                     end.send_replace(Some(how_ended(how)));
                 }
             }

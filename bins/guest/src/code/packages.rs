@@ -177,7 +177,8 @@ fn is_npm_package(text: &str) -> bool {
         },
         None => (true, text),
     };
-    let (name, range) = rest.split_once('@').map_or((rest, None), |(name, range)| (name, Some(range)));
+    let (name, range) =
+        rest.split_once('@').map_or((rest, None), |(name, range)| (name, Some(range)));
     let range_fits = |range: &str| {
         let fits = |one: char| one.is_ascii_alphanumeric() || ".*+-_^~<>=| ".contains(one);
         !range.is_empty() && !range.starts_with('-') && range.chars().all(fits)
@@ -208,11 +209,8 @@ async fn run(
     limit: Duration,
 ) -> Result<(How, String), String> {
     let [name, arguments @ ..] = arguments else { return Err("no command".to_owned()) };
-    let config = ProcessConfig {
-        cmd: name.clone(),
-        args: arguments.to_vec(),
-        ..ProcessConfig::default()
-    };
+    let config =
+        ProcessConfig { cmd: name.clone(), args: arguments.to_vec(), ..ProcessConfig::default() };
     let defaults = state.defaults().clone();
     let command = crate::process::command(&config, &HeaderMap::new(), &defaults, false)
         .map_err(|error| error.message.unwrap_or_default())?;
@@ -274,12 +272,27 @@ mod tests {
 
     #[test]
     fn only_names_and_versions_are_taken() {
-        for good in ["numpy", "a", "zope.interface", "pandas==2.1", "x[a,b-c]>=1,<2", "y ~= 1.4.*"] {
+        for good in ["numpy", "a", "zope.interface", "pandas==2.1", "x[a,b-c]>=1,<2", "y ~= 1.4.*"]
+        {
             assert!(is_python_requirement(good), "{good}");
         }
         for bad in [
-            "", "-e", "--index-url=x", ".", "./x", "a b", "x;y", "git+https://x", "x @ https://y",
-            "x[", "x[;]", "x==", "x==$(id)", "-r/etc/passwd", "x\n--pre", "x==-1",
+            "",
+            "-e",
+            "--index-url=x",
+            ".",
+            "./x",
+            "a b",
+            "x;y",
+            "git+https://x",
+            "x @ https://y",
+            "x[",
+            "x[;]",
+            "x==",
+            "x==$(id)",
+            "-r/etc/passwd",
+            "x\n--pre",
+            "x==-1",
         ] {
             assert!(!is_python_requirement(bad), "{bad}");
         }

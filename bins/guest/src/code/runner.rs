@@ -135,6 +135,8 @@ impl Runner {
             kernel.kill().await;
         }
         self.stand(ContextState::Dead, Some(reason.clone()));
+        // A fresh kernel counts anew.
+        self.context.standing.send_modify(|standing| standing.execution_count = 0);
         self.lost = Some(reason);
     }
 

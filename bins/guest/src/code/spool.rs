@@ -100,7 +100,8 @@ impl Spool {
         stream: Stream,
     ) -> Result<Self, String> {
         let (opener, named) = (Arc::clone(&spools), execution.clone());
-        let file = blocking::short(move || opener.open(&named, stream).map_err(|error| told(&error)));
+        let file =
+            blocking::short(move || opener.open(&named, stream).map_err(|error| told(&error)));
         let file = file.await.map_err(|error| error.message)?;
         let file = Some(Arc::new(File::from(file)));
         Ok(Self { spools, execution, stream, file, written: 0 })
@@ -181,7 +182,8 @@ fn found(place: &OwnedFd) -> VecDeque<String> {
         .flatten()
         .filter_map(|entry| {
             let name = entry.file_name().to_str().ok()?.to_owned();
-            let looks = |name: &str| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+            let looks =
+                |name: &str| name.len() <= 64 && name.bytes().all(|byte| byte.is_ascii_hexdigit());
             let changed = rustix::fs::statat(place, &name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
             looks(&name).then_some((changed.st_mtime, name))
         })

@@ -27,9 +27,8 @@ pub(crate) fn kill_session(root: Pid, leader: Pid) -> bool {
     kill_all(|| {
         let mut found = below(root)?;
         let of_leader: HashSet<_> = below(leader)?.into_iter().map(|entry| entry.pid).collect();
-        found.retain(|entry| {
-            entry.session == leader.as_raw_pid() || of_leader.contains(&entry.pid)
-        });
+        found
+            .retain(|entry| entry.session == leader.as_raw_pid() || of_leader.contains(&entry.pid));
         Ok(found)
     })
 }

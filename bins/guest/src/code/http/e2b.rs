@@ -15,13 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use guest_proto::code::{Event, EventKind, Execute, Limits, NewContext, Status};
+use guest_proto::code::{Event, EventKind, Execute, Failure, Limits, NewContext, Status};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use hyper::body::Incoming;
 use serde::Serialize;
-use serde_json::json;
 
 use super::super::bundle::raw;
 use super::super::log::Value;
@@ -137,16 +136,22 @@ async fn execute(body: Incoming, state: &Arc<State>) -> Result<Response<Body>, H
 /// E2B's events.
 struct E2b;
 
+/// One of them.
 #[derive(Serialize)]
-struct Output<'a> {
-    r#type: &'static str,
-    text: &'a str,
-    timestamp: &'a str,
+#[serde(tag = "type", rename_all = "snake_case")]
+enum Line<'a> {
+    NumberOfExecutions { execution_count: u64 },
+    Stdout { text: &'a str, timestamp: &'a str },
+    Stderr { text: &'a str, timestamp: &'a str },
+    Result(Shown),
+    Error(&'a Failure),
+    Keepalive,
+    UnexpectedEndOfExecution,
+    EndOfExecution,
 }
 
 #[derive(Serialize)]
 struct Shown {
-    r#type: &'static str,
     #[serde(flatten)]
     forms: BTreeMap<String, Value>,
     is_main_result: bool,
@@ -157,52 +162,47 @@ impl Dialect for E2b {
 
     fn event(&mut self, event: &Event<Value>, lines: &mut Vec<u8>) {
         let timestamp = event.time.as_str();
-        match &event.kind {
-            EventKind::Started { execution_count } => put(
-                lines,
-                &json!({ "type": "number_of_executions", "execution_count": execution_count }),
-            ),
-            EventKind::Stdout { text } => put(lines, &Output { r#type: "stdout", text, timestamp }),
-            EventKind::Stderr { text } => put(lines, &Output { r#type: "stderr", text, timestamp }),
-            EventKind::Result { bundle, main, .. } => show(lines, bundle, *main),
-            EventKind::Display { bundle, .. } => show(lines, bundle, false),
-            EventKind::Error(failure) => put(
-                lines,
-                &json!({
-                    "type": "error",
-                    "name": failure.name,
-                    "value": failure.value,
-                    "traceback": failure.traceback,
-                }),
-            ),
-            EventKind::End { status: Status::Died | Status::Killed, .. } => {
-                put(lines, &json!({ "type": "unexpected_end_of_execution" }));
-                put(lines, &json!({ "type": "end_of_execution" }));
+        let line = match &event.kind {
+            EventKind::Started { execution_count } => {
+                Line::NumberOfExecutions { execution_count: *execution_count }
             }
-            EventKind::End { .. } => put(lines, &json!({ "type": "end_of_execution" })),
-            _ => {}
-        }
+            EventKind::Stdout { text } => Line::Stdout { text, timestamp },
+            EventKind::Stderr { text } => Line::Stderr { text, timestamp },
+            EventKind::Result { bundle, main, .. } => Line::Result(Shown::new(bundle, *main)),
+            EventKind::Display { bundle, .. } => Line::Result(Shown::new(bundle, false)),
+            EventKind::Error(failure) => Line::Error(failure),
+            EventKind::End { status, .. } => {
+                if matches!(status, Status::Died | Status::Killed) {
+                    put(lines, &Line::UnexpectedEndOfExecution);
+                }
+                Line::EndOfExecution
+            }
+            _ => return,
+        };
+        put(lines, &line);
     }
 
     fn missed(&mut self, count: u64, _last: u64, lines: &mut Vec<u8>) {
         let text = format!("[{count} events were missed: they were not read in time]\n");
         let timestamp = &super::super::text::now();
-        put(lines, &Output { r#type: "stderr", text: &text, timestamp });
+        put(lines, &Line::Stderr { text: &text, timestamp });
     }
 
     fn keepalive(&mut self, _next: u64, lines: &mut Vec<u8>) {
-        put(lines, &json!({ "type": "keepalive" }));
+        put(lines, &Line::Keepalive);
     }
 }
 
-fn show(lines: &mut Vec<u8>, bundle: &BTreeMap<String, Value>, is_main_result: bool) {
-    let mut forms = forms(bundle);
-    if let Some(text) = forms.get_mut("text")
-        && let Some(bare) = without_quotes(text)
-    {
-        *text = bare;
+impl Shown {
+    fn new(bundle: &BTreeMap<String, Value>, is_main_result: bool) -> Self {
+        let mut forms = forms(bundle);
+        if let Some(text) = forms.get_mut("text")
+            && let Some(bare) = without_quotes(text)
+        {
+            *text = bare;
+        }
+        Self { forms, is_main_result }
     }
-    put(lines, &Shown { r#type: "result", forms, is_main_result });
 }
 
 /// A text that is a string as its language shows it, without the quotes around it.
@@ -213,8 +213,8 @@ fn without_quotes(text: &Value) -> Option<Value> {
     Some(raw(bare))
 }
 
-fn put(lines: &mut Vec<u8>, value: &impl Serialize) {
-    lines.append(&mut json_line(value));
+fn put(lines: &mut Vec<u8>, line: &Line<'_>) {
+    lines.append(&mut json_line(line));
     lines.push(b'\n');
 }
 

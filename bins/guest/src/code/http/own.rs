@@ -3,9 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream;
-use guest_proto::code::{
-    Answer, Begun, Complete, Execute, Install, Items, Limits, NewContext,
-};
+use guest_proto::code::{Answer, Begun, Complete, Execute, Install, Items, Limits, NewContext};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
@@ -69,9 +67,9 @@ pub(super) async fn respond(
         (["executions", id, "input"], &Method::POST) => {
             let execution = execution(state, id)?;
             let answer: Answer = super::message(body).await?;
-            execution.answer(answer.text).map_err(|problem| {
-                HttpError::new(StatusCode::CONFLICT, problem)
-            })?;
+            execution
+                .answer(answer.text)
+                .map_err(|problem| HttpError::new(StatusCode::CONFLICT, problem))?;
             Ok(empty(StatusCode::NO_CONTENT))
         }
         (["packages"], &Method::POST) => install(body, state).await,
@@ -94,8 +92,7 @@ pub(super) async fn respond(
 
 fn list(state: &State) -> Response<Body> {
     let contexts = state.code.all();
-    let usual: Vec<String> =
-        state.code.lock().usual.values().cloned().collect();
+    let usual: Vec<String> = state.code.lock().usual.values().cloned().collect();
     // Those that nobody asked for are there once they were used.
     let items = contexts.iter().filter(|one| was_used(one) || !usual.contains(&one.id));
     let items = items.map(|context| context.shown()).collect();
@@ -177,9 +174,9 @@ async fn begin(body: Incoming, state: &Arc<State>) -> Result<Response<Body>, Htt
 fn follow(head: &Parts, execution: &Arc<Execution>) -> Result<Response<Body>, HttpError> {
     let query = head.uri.query();
     let from = match parameter(query, "from")? {
-        Some(from) => from
-            .parse()
-            .map_err(|_| HttpError::bad_request("'from' is the number of an event"))?,
+        Some(from) => {
+            from.parse().map_err(|_| HttpError::bad_request("'from' is the number of an event"))?
+        }
         None => 0,
     };
     let follow = match parameter(query, "follow")?.as_deref() {
