@@ -26,6 +26,11 @@ use super::runner::Runner;
 /// How long a cell has after an interrupt before its kernel is killed.
 const GRACE: Duration = Duration::from_secs(3);
 
+/// How long after an interrupt another is sent to a cell of which nothing was heard, and how
+/// often: the first may have come before the kernel had begun with it, and was for nothing.
+const AGAIN: Duration = Duration::from_millis(300);
+const TIMES: u32 = 3;
+
 /// How long a kernel has to get ready.
 const STARTING: Duration = Duration::from_secs(60);
 
@@ -53,6 +58,32 @@ enum Ending {
     Stubborn,
     /// The context is to have another kernel, or none.
     Ordered,
+}
+
+/// Interrupts that are sent again.
+struct Insisting {
+    /// The cell has said something: it has begun.
+    heard: bool,
+    left: u32,
+    next: Instant,
+}
+
+impl Insisting {
+    /// An interrupt was sent.
+    fn begin(&mut self) {
+        self.left = TIMES;
+        self.next = Instant::now() + AGAIN;
+    }
+
+    /// Waits until another is due, which may be never.
+    async fn due(&mut self) {
+        if self.heard || self.left == 0 {
+            return std::future::pending().await;
+        }
+        sleep_until(self.next).await;
+        self.left -= 1;
+        self.next += AGAIN;
+    }
 }
 
 /// What a cell says, on its way to the log.
@@ -124,6 +155,7 @@ impl Runner {
         // The time of a start is not the cell's.
         let mut started = false;
         let mut deadline = Some(Instant::now() + STARTING);
+        let mut insisting = Insisting { heard: false, left: 0, next: Instant::now() };
         loop {
             let Some(kernel) = &mut self.kernel else {
                 return Ending::Lost("it is gone".to_owned());
@@ -144,6 +176,7 @@ impl Runner {
                     }
                     self.obeyed.interrupts = orders.interrupts;
                     kernel.interrupt();
+                    insisting.begin();
                     continue;
                 }
                 () = expiry => {
@@ -155,13 +188,19 @@ impl Runner {
                     }
                     *stopping = Stopping::Late;
                     kernel.interrupt();
+                    insisting.begin();
                     deadline = Some(Instant::now() + GRACE);
                     continue;
                 }
                 _ = cancelled.wait_for(|cancelled| *cancelled), if !is_stopping => {
                     *stopping = Stopping::Unwanted;
                     kernel.interrupt();
+                    insisting.begin();
                     deadline = Some(Instant::now() + GRACE);
+                    continue;
+                }
+                () = insisting.due() => {
+                    kernel.interrupt();
                     continue;
                 }
                 Some(answer) = work.answers.recv(), if work.answered => {
@@ -170,6 +209,7 @@ impl Runner {
                 }
                 news = kernel.next() => news,
             };
+            insisting.heard |= started;
             match news {
                 News::Frame(Frame::Done(how, payload)) => return Ending::Done(how, payload),
                 News::Frame(Frame::Input(_)) if !work.answered => {

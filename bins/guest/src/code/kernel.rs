@@ -46,6 +46,8 @@ pub(super) struct Kernel {
     parser: Parser,
     /// Said and not yet handled.
     pending: VecDeque<News>,
+    /// Read from a pipe, and still to find its place among frames.
+    held: Option<(Stream, Bytes)>,
     /// To be written to it.
     outgoing: VecDeque<Bytes>,
     /// It tells what comes before a frame.
@@ -114,6 +116,7 @@ impl Kernel {
             handle,
             parser: Parser::default(),
             pending: VecDeque::new(),
+            held: None,
             outgoing: VecDeque::new(),
             frames_first: false,
             ready: false,
@@ -225,7 +228,9 @@ impl Kernel {
             return self.close(stream);
         }
         if self.frames_first {
-            // They are in their pipe by now, whether the runtime has heard of it or not.
+            // Frames that came before are in their pipe by now, whether the runtime has heard of
+            // it or not. One that came later says so, and takes what was before it.
+            self.held = Some((stream, bytes));
             while let Some(from) = &self.pipes.from
                 && take_now(from, &mut self.parser.buffer, CHUNK)
             {
@@ -234,6 +239,7 @@ impl Kernel {
                         Ok(Some(frame)) => self.in_order(frame),
                         Ok(None) => break,
                         Err(broken) => {
+                            self.take_held(stream, usize::MAX);
                             self.pending.push_back(News::Broken(broken.to_string()));
                             return;
                         }
@@ -243,8 +249,27 @@ impl Kernel {
                     break;
                 }
             }
+            self.take_held(stream, usize::MAX);
+        } else {
+            self.pending.push_back(News::Written(stream, bytes));
         }
-        self.pending.push_back(News::Written(stream, bytes));
+    }
+
+    /// Gives up to so many bytes of what is held their place; tells how many there were.
+    fn take_held(&mut self, stream: Stream, most: usize) -> usize {
+        let Some((held, bytes)) = &mut self.held else { return 0 };
+        if *held != stream {
+            return 0;
+        }
+        let taken = bytes.split_to(most.min(bytes.len()));
+        if bytes.is_empty() {
+            self.held = None;
+        }
+        let length = taken.len();
+        if length > 0 {
+            self.pending.push_back(News::Written(stream, taken));
+        }
+        length
     }
 
     /// Takes what is left after its end.
@@ -268,6 +293,7 @@ impl Kernel {
 
     /// Takes as much as was written to a pipe by now, and no more than that.
     fn take_written(&mut self, stream: Stream, mut most: usize) {
+        most -= self.take_held(stream, most);
         let pipe = match stream {
             Stream::Stdout => &self.pipes.stdout,
             Stream::Stderr => &self.pipes.stderr,
@@ -303,7 +329,9 @@ impl Handle {
             }
             Self::Forked { pid, keeper } => {
                 let (pid, keeper) = (*pid, *keeper);
-                aside(move || drop(tree::kill_session(keeper, pid)));
+                aside(move || {
+                    tree::kill_session(keeper, pid);
+                });
             }
         }
     }

@@ -28,7 +28,7 @@ use super::context::Context;
 use super::frame;
 use super::kernel::{Handle, How, Kernel, Pipes};
 use super::programs::program;
-use super::start::{adopt, command, missing, not_started, receiver, sender};
+use super::start::{adopt, command, give, missing, not_started, receiver, sender};
 use crate::process::{Exit, Wish};
 use crate::spawner::Command;
 use crate::state::State;
@@ -220,6 +220,9 @@ impl Nursery {
         let (from, child_4) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stdout, child_1) = pipe_with(PipeFlags::CLOEXEC)?;
         let (stderr, child_2) = pipe_with(PipeFlags::CLOEXEC)?;
+        for end in [&child_1, &child_2, &child_3, &child_4] {
+            give(end, self.command.uid);
+        }
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let wanted = Wanted { cwd: &context.cwd, env: &context.environment };
         let payload = serde_json::to_vec(&wanted).map_err(io::Error::other)?;

@@ -34,6 +34,7 @@ pub(super) fn program(language: Language) -> Program {
             command: &[
                 "node",
                 "--no-warnings",
+                "--no-force-async-hooks-checks",
                 "-e",
                 "eval(require(\"fs\").readFileSync(0, \"utf8\"))",
             ],
@@ -48,13 +49,20 @@ pub(super) fn program(language: Language) -> Program {
                 "--no-save",
                 "--no-readline",
                 "-e",
-                "source(file(\"stdin\"))",
+                "local({ program <- file(\"stdin\"); code <- parse(program, encoding = \"UTF-8\"); \
+                 close(program); eval(code, new.env(parent = baseenv())) })",
             ],
             install: "R 4 (Debian and Ubuntu: apt-get install r-base-core)",
             text: include_bytes!(concat!(env!("OUT_DIR"), "/r")),
         },
         Language::Bash => Program {
-            command: &["bash", "--noprofile", "--norc", "-c", ". /dev/fd/0"],
+            command: &[
+                "bash",
+                "--noprofile",
+                "--norc",
+                "-c",
+                "PS1= PS2= exec \"$BASH\" --noprofile --norc --noediting -i 6>&2 2>/dev/null",
+            ],
             install: "Bash 4.2 or later (apt-get install bash, apk add bash)",
             text: include_bytes!(concat!(env!("OUT_DIR"), "/bash")),
         },

@@ -35,6 +35,9 @@ pub(super) async fn start(state: &Arc<State>, context: &Context) -> Result<Kerne
     let (from, child_4) = pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
     let (child_5, interrupts) =
         pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
+    for end in [&child_3, &child_4, &child_5] {
+        give(end, command.uid);
+    }
     let stdin = program.to_file().map_err(failed)?;
     let further = [child_3.as_fd(), child_4.as_fd(), child_5.as_fd()];
     let wish = Wish::Given { stdin: stdin.as_fd(), further: &further };
@@ -120,6 +123,12 @@ pub(super) fn adopt(state: &Arc<State>, launched: Launched) -> Adopted {
 /// Why a process could not be started.
 pub(super) fn not_started(language: Language, error: &io::Error) -> String {
     format!("cannot start a kernel for {language}: {error}")
+}
+
+/// Makes a pipe the user's, who may want to open it by its name in `/dev/fd`. One that stays ours
+/// works all the same, by its number.
+pub(super) fn give(end: &OwnedFd, uid: u32) {
+    let _ = rustix::fs::fchown(end, Some(rustix::fs::Uid::from_raw(uid)), None);
 }
 
 /// Our end of a pipe to write to.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Uid;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -108,6 +109,10 @@ async fn launch_at(
         Wish::Given { stdin, further: given } => {
             further = given;
             let (ends, [_, stdout, stderr]) = pipes(false)?;
+            for end in [&stdout, &stderr] {
+                // So that it can open them by name; what fails here fails only there.
+                let _ = rustix::fs::fchown(end, Some(Uid::from_raw(command.uid)), None);
+            }
             (ends, [fcntl_dupfd_cloexec(stdin, 0)?, stdout, stderr])
         }
         Wish::Terminal(size) => terminal(size, command.uid)?,
