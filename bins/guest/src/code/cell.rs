@@ -15,13 +15,11 @@ use guest_proto::code::{ContextState, EventKind, Failure, Language, Status};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
-use super::bundle::{self, Shown};
-use super::cut::{Cut, Told};
 use super::execution::{Execution, Work};
-use super::frame::{self, Done, Frame, Stream};
+use super::frame::{self, Done, Frame};
 use super::kernel::News;
-use super::log::Log;
 use super::runner::Runner;
+use super::voice::Voice;
 
 /// How long a cell has after an interrupt before its kernel is killed.
 const GRACE: Duration = Duration::from_secs(3);
@@ -32,7 +30,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 const TIMES: u32 = 3;
 
 /// How long a kernel has to get ready.
-const STARTING: Duration = Duration::from_secs(60);
+const STARTING: Duration = Duration::from_mins(1);
 
 /// What is lost with a kernel, and what is not.
 const LOST: &str = "variables and imports are lost, files are kept; the next execution starts a \
@@ -86,16 +84,6 @@ impl Insisting {
     }
 }
 
-/// What a cell says, on its way to the log.
-struct Voice<'a> {
-    log: &'a Log,
-    stdout: Cut,
-    stderr: Cut,
-    limits: guest_proto::code::Limits,
-    /// An interrupt that was ours raises an error that is not told; its traceback is.
-    hushed: Option<Failure>,
-}
-
 impl Runner {
     /// Runs an execution to its end.
     pub(super) async fn execute(&mut self, execution: &Arc<Execution>) {
@@ -119,16 +107,7 @@ impl Runner {
             log.push(EventKind::Restarted { reason });
             log.push(EventKind::Stderr { text });
         }
-        let cut = |stream, limit| {
-            Cut::new(stream, limit, Arc::clone(&self.state.code.spools), execution.id.clone())
-        };
-        let mut voice = Voice {
-            log: &log,
-            stdout: cut(Stream::Stdout, work.limits.stdout),
-            stderr: cut(Stream::Stderr, work.limits.stderr),
-            limits: work.limits,
-            hushed: None,
-        };
+        let mut voice = Voice::new(&log, &work.limits, &self.state.code.spools, &execution.id);
         for (stream, bytes) in self.take_background() {
             voice.output(stream, &bytes).await;
         }
@@ -216,7 +195,7 @@ impl Runner {
                     let refusal = b"nobody answers: this execution was asked for without input";
                     kernel.send(frame::encode("refuse", &[refusal]));
                 }
-                News::Frame(frame) => voice.frame(frame, *stopping).await,
+                News::Frame(frame) => voice.frame(frame, *stopping == Stopping::Late).await,
                 News::Written(stream, bytes) => voice.output(stream, &bytes).await,
                 News::Ended(how) => return Ending::Lost(self.why(how)),
                 News::Broken(problem) => return Ending::Lost(format!("{problem}, and was killed")),
@@ -280,9 +259,11 @@ impl Runner {
                 execution.end(Status::Died, Some(reason));
             }
             (Ending::Ordered, _) => {
-                let reason = match self.orders.borrow().deleted {
-                    true => "the context was deleted",
-                    false => "the context was restarted",
+                let is_deleted = self.orders.borrow().deleted;
+                let reason = if is_deleted {
+                    "the context was deleted"
+                } else {
+                    "the context was restarted"
                 };
                 fail("KernelDied", format!("{reason}; variables are lost"), String::new());
                 self.obey().await;
@@ -304,93 +285,6 @@ impl Runner {
             let state = Arc::clone(&self.state);
             crate::spawn(async move { state.code.nurseries.share(told.modules).await });
         }
-    }
-}
-
-impl Voice<'_> {
-    async fn frame(&mut self, frame: Frame, stopping: Stopping) {
-        match frame {
-            Frame::Output(stream, bytes) => self.output(stream, &bytes).await,
-            Frame::Text(payload) => {
-                let bundle = bundle::plain(&payload, self.limits.result);
-                self.log.publish(EventKind::Result { bundle, metadata: None, main: true }).await;
-            }
-            Frame::Result(payload) | Frame::Display(payload) if payload.is_empty() => {}
-            Frame::Result(payload) => match Shown::parse(&payload) {
-                Some(shown) => {
-                    let (bundle, metadata) = shown.bundle(self.limits.result);
-                    let result = EventKind::Result { bundle, metadata, main: true };
-                    self.log.publish(result).await;
-                }
-                None => self.note("a value could not be read and is left out"),
-            },
-            Frame::Display(payload) => match Shown::parse(&payload) {
-                Some(shown) => {
-                    let (display_id, update) = (shown.display_id(), shown.update);
-                    let (bundle, metadata) = shown.bundle(self.limits.result);
-                    let display = EventKind::Display { bundle, metadata, display_id, update };
-                    self.log.publish(display).await;
-                }
-                None => self.note("something that was shown could not be read and is left out"),
-            },
-            Frame::Clear => self.log.push(EventKind::Clear),
-            Frame::Error(payload) => {
-                let failure = bundle::failure(&payload, self.limits.traceback);
-                if stopping == Stopping::Late {
-                    self.hushed = Some(failure);
-                } else {
-                    self.log.publish(EventKind::Error(failure)).await;
-                }
-            }
-            Frame::Input(payload) => {
-                #[derive(Deserialize, Default)]
-                #[serde(default)]
-                struct Asked {
-                    prompt: String,
-                    password: bool,
-                }
-                let asked: Asked = serde_json::from_slice(&payload).unwrap_or_default();
-                let Asked { prompt, password } = asked;
-                self.log.push(EventKind::Input { prompt, password });
-            }
-            Frame::TooLarge(length) => {
-                self.note(&format!("a value of {length} bytes is too large and is left out"));
-            }
-            Frame::Ready(_) | Frame::Done(..) | Frame::Completions(_) | Frame::After { .. } => {}
-        }
-    }
-
-    async fn output(&mut self, stream: Stream, bytes: &[u8]) {
-        let told = match stream {
-            Stream::Stdout => self.stdout.take(bytes).await,
-            Stream::Stderr => self.stderr.take(bytes).await,
-        };
-        self.tell(stream, told).await;
-    }
-
-    /// The end of both streams.
-    async fn close(&mut self) {
-        let told = self.stdout.finish().await;
-        self.tell(Stream::Stdout, told).await;
-        let told = self.stderr.finish().await;
-        self.tell(Stream::Stderr, told).await;
-    }
-
-    async fn tell(&mut self, stream: Stream, Told { text, note }: Told) {
-        if !text.is_empty() {
-            let kind = match stream {
-                Stream::Stdout => EventKind::Stdout { text },
-                Stream::Stderr => EventKind::Stderr { text },
-            };
-            self.log.publish(kind).await;
-        }
-        if let Some(note) = note {
-            self.note(&note);
-        }
-    }
-
-    fn note(&self, text: &str) {
-        self.log.push(EventKind::Note { text: text.to_owned() });
     }
 }
 

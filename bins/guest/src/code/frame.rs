@@ -304,7 +304,9 @@ mod tests {
             let whole = b"stdout 7\nabc\ndefdisplay 2\n{}done error 0\nclear 0\nstderr 0\n";
             let mut cuts = cuts;
             cuts.extend([0, whole.len()]);
-            cuts.iter_mut().for_each(|cut| *cut = (*cut).min(whole.len()));
+            for cut in &mut cuts {
+                *cut = (*cut).min(whole.len());
+            }
             cuts.sort_unstable();
             let pieces: Vec<_> = cuts.windows(2).map(|pair| &whole[pair[0]..pair[1]]).collect();
             let mut text = Vec::new();

@@ -128,10 +128,10 @@ impl Fresh {
         tokio::select! {
             biased;
             lines = read(&mut self.stdout), if self.stdout.is_some() => {
-                self.say(Stream::Stdout, lines);
+                self.say(Stream::Stdout, &lines);
             }
             lines = read(&mut self.stderr), if self.stderr.is_some() => {
-                self.say(Stream::Stderr, lines);
+                self.say(Stream::Stderr, &lines);
             }
             () = end(&mut self.ended), if !has_ended => {}
             () = sleep(LAST_WORDS), if has_ended => {
@@ -153,7 +153,7 @@ impl Fresh {
     }
 
     /// Tells lines, or that there are no more.
-    fn say(&mut self, stream: Stream, lines: Vec<String>) {
+    fn say(&mut self, stream: Stream, lines: &[String]) {
         let number = match stream {
             Stream::Stdout => 0,
             Stream::Stderr => 1,

@@ -210,9 +210,10 @@ impl Kernel {
             }
             written = chunk(stdout), if stdout.is_some() => self.written(Stream::Stdout, written),
             written = chunk(stderr), if stderr.is_some() => self.written(Stream::Stderr, written),
-            how = end(&mut self.ended, is_open) => match how {
-                Some(how) => self.drain(how),
-                None => {
+            how = end(&mut self.ended, is_open) => {
+                if let Some(how) = how {
+                    self.drain(how);
+                } else {
                     let problem = "it closed the channel that it speaks through".to_owned();
                     self.pending.push_back(News::Broken(problem));
                     self.over = true;
@@ -339,7 +340,9 @@ impl Handle {
 
 /// Walks over processes beside everything else, and not many walks at once.
 fn aside(walk: impl FnOnce() + Send + 'static) {
-    crate::spawn(async move { blocking::start_short(walk).await });
+    crate::spawn(async move {
+        let _ = blocking::start_short(walk).await.await;
+    });
 }
 
 /// How it ended, when it has; none when it still runs long after its channel was closed.

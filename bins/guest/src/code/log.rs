@@ -155,7 +155,7 @@ impl Log {
         let reader = inner.next_reader;
         inner.next_reader += 1;
         inner.readers.push(Place { reader, next: from, waited_for: true });
-        Reader { log: Arc::clone(self), reader, next: from }
+        Reader { log: Arc::clone(self), number: reader, next: from }
     }
 
     /// Lets the oldest go until there is room; false where somebody still has to read it.
@@ -224,7 +224,7 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Reader {
     log: Arc<Log>,
-    reader: u64,
+    number: u64,
     next: u64,
 }
 
@@ -257,7 +257,7 @@ impl Reader {
             self.next = n + 1;
             Read::Event(event)
         };
-        let (reader, next) = (self.reader, self.next);
+        let (reader, next) = (self.number, self.next);
         if let Some(place) = inner.readers.iter_mut().find(|place| place.reader == reader) {
             place.next = next;
         }
@@ -280,7 +280,7 @@ impl Reader {
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        let reader = self.reader;
+        let reader = self.number;
         self.log.lock().readers.retain(|place| place.reader != reader);
         self.log.room.notify_waiters();
     }
@@ -366,7 +366,7 @@ mod tests {
         assert_eq!(futures::future::join(writing, reading).await.1, 201);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_reader_that_takes_nothing_is_left_behind() {
         let log = log();
         let mut reader = log.read(0);

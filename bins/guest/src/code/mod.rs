@@ -15,6 +15,8 @@ mod cut;
 mod execution;
 mod frame;
 mod fresh;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 pub(crate) mod http;
 mod kernel;
 mod log;
@@ -25,8 +27,10 @@ mod runner;
 mod spool;
 mod start;
 mod text;
+mod voice;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -240,5 +244,10 @@ fn new_id() -> String {
     let mut bytes = [0; 12];
     // The kernel always has some, once it has started.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    let mut id = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a text does not fail.
+        let _ = write!(id, "{byte:02x}");
+    }
+    id
 }

@@ -78,11 +78,10 @@ fn arguments(
         (Language::Python, Some("uv")) => "uv",
         (Language::Javascript, None | Some("npm")) => "npm",
         (Language::R, None | Some("r" | "R")) => "r",
-        (Language::Bash, _) => return Err(Refused::Language(language)),
+        (Language::Bash, _) | (_, None) => return Err(Refused::Language(language)),
         (_, Some(other)) => {
             return Err(Refused::Manager(other.chars().take(40).collect(), language));
         }
-        (_, None) => return Err(Refused::Language(language)),
     };
     for name in &asked.packages {
         check(manager, name)?;
@@ -238,8 +237,8 @@ async fn gather(
     mut stderr: Option<pipe::Receiver>,
     said: &mut Vec<u8>,
 ) {
+    let (mut first, mut second) = (vec![0; 8192], vec![0; 8192]);
     while stdout.is_some() || stderr.is_some() {
-        let (mut first, mut second) = ([0; 8192], [0; 8192]);
         tokio::select! {
             read = read(&mut stdout, &mut first), if stdout.is_some() => match read {
                 0 => stdout = None,

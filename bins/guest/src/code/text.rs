@@ -102,9 +102,10 @@ pub(super) fn head(text: &str, most: u64) -> (&str, u64) {
     if count <= most {
         return (text, count as u64);
     }
-    let end = match text.is_ascii() {
-        true => most,
-        false => text.char_indices().nth(most).map_or(text.len(), |(at, _)| at),
+    let end = if text.is_ascii() {
+        most
+    } else {
+        text.char_indices().nth(most).map_or(text.len(), |(at, _)| at)
     };
     (&text[..end], count as u64)
 }
