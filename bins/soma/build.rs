@@ -8,13 +8,14 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// What the guest is made from, from the top of the workspace.
-const SOURCES: [&str; 7] = [
+const SOURCES: [&str; 8] = [
     "Cargo.lock",
     "Cargo.toml",
     "bins/guest",
     "crates/domain",
     "crates/guest-proto",
     "crates/sys-linux",
+    "kernels",
     "proto",
 ];
 

@@ -126,6 +126,11 @@ pub fn messages(bytes: &[u8]) {
     let _ = rustix::net::recv(&far, &mut [0; 8], RecvFlags::DONTWAIT);
 }
 
+/// What kernels say, which cells can write to.
+pub fn frames(bytes: &[u8]) {
+    crate::code::fuzzing::frames(bytes);
+}
+
 /// Expands a path of a caller's: absolute ones stay as they are, and all others lie beneath the
 /// home, whatever is in them.
 pub fn paths(bytes: &[u8]) {

@@ -8,6 +8,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use sys_linux::fdpass;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+use crate::code;
 use crate::process::Spawner;
 use crate::server::{self, Peers};
 use crate::spawner::{self, Readiness};
@@ -42,7 +44,8 @@ pub(crate) fn run() -> io::Result<ExitCode> {
     let door = Door::open(None)?;
     rustix::io::write(&ready, &[1])?;
     drop(ready);
-    serve(listener, Peers::Outside, door, spawners, version::PROTOCOL)
+    let place = code::PLACE.into();
+    serve(listener, Peers::Outside, door, spawners, (version::PROTOCOL, place))
 }
 
 /// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
@@ -68,7 +71,9 @@ pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
     }
     let door = Door::open(Some(path))?;
     let spawners = Spawners { workload: guest, reserve: None };
-    serve(UnixListener::bind(path)?, Peers::Anybody, door, spawners, protocol)
+    // Beside its socket, so that tests leave nothing behind.
+    let place = Path::new(path).with_file_name("code");
+    serve(UnixListener::bind(path)?, Peers::Anybody, door, spawners, (protocol, place))
 }
 
 /// The guest's ends of the sockets to its spawners.
@@ -82,7 +87,7 @@ fn serve(
     peers: Peers,
     door: Door,
     spawners: Spawners,
-    protocol: u32,
+    (protocol, place): (u32, PathBuf),
 ) -> io::Result<ExitCode> {
     raise_open_files()?;
     listener.set_nonblocking(true)?;
@@ -91,7 +96,7 @@ fn serve(
     runtime.block_on(async {
         let listener = tokio::net::UnixListener::from_std(listener)?;
         let spawner = Spawner::new(spawners.workload, spawners.reserve)?;
-        let state = Arc::new(State::new(spawner).acting_as(protocol));
+        let state = Arc::new(State::new(spawner).acting_as(protocol).spooling_to(place));
         let children = signal(SignalKind::child())?;
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {

@@ -9,10 +9,11 @@
 //! ```
 //!
 //! [`init`] answers requests through [`server`], which hands processes to [`process`], files to
-//! [`files`] and the rest to [`http`]. A command is started by [`spawner`] and kept by
+//! [`files`], code to [`code`] and the rest to [`http`]. A command is started by [`spawner`] and kept by
 //! [`keeper`]. Called by the name `sudo`, it is the program of [`sudo`]. The guest must not end
 //! because of what a client or the sandbox sends: nothing here may panic.
 
+mod code;
 mod files;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;

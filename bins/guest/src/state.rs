@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use crate::code::{self, Code};
 use crate::http::Token;
 use crate::process::{Spawner, Table};
 
@@ -16,6 +17,8 @@ pub(crate) struct State {
     pub(crate) processes: Table,
     /// The way to start more.
     pub(crate) spawner: Spawner,
+    /// The interpreters that keep their state.
+    pub(crate) code: Code,
     /// The protocol that this guest acts as: its own, or an earlier one in tests of those who
     /// drive guests.
     pub(crate) protocol: u32,
@@ -29,6 +32,7 @@ impl State {
             access: Mutex::default(),
             processes: Table::default(),
             spawner,
+            code: Code::new(code::PLACE.into()),
             protocol: guest_proto::version::PROTOCOL,
         }
     }
@@ -36,6 +40,11 @@ impl State {
     /// The same, acting as a guest of this protocol.
     pub(crate) fn acting_as(self, protocol: u32) -> Self {
         Self { protocol, ..self }
+    }
+
+    /// The same, with another folder for output that is over its limit.
+    pub(crate) fn spooling_to(self, place: PathBuf) -> Self {
+        Self { code: Code::new(place), ..self }
     }
 
     /// What applies where a request says nothing. Never hold it across an `await`.

@@ -3,6 +3,8 @@
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
+use rustix::io::fcntl_dupfd_cloexec;
+
 /// Puts the given descriptors at 3, 4, 5 ..., in this order, and closes every other but
 /// standard input, output and error.
 ///
@@ -31,6 +33,28 @@ pub fn keep_only(wanted: Vec<OwnedFd>) -> io::Result<()> {
         }
     }
     close_from(first_free)
+}
+
+/// Puts copies of the given descriptors at 3, 4, 5 ..., in this order, for the program that is
+/// executed next. That execution closes every other but standard input, output and error.
+///
+/// Returns a copy of `kept`, which is out of their way. For a process that was forked and either
+/// executes another program or leaves: owners of what was at those numbers must not be used or
+/// dropped any more.
+pub fn place(wanted: &[OwnedFd], kept: &OwnedFd) -> io::Result<OwnedFd> {
+    let first_free = 3 + RawFd::try_from(wanted.len()).map_err(io::Error::other)?;
+    let out_of_the_way = |descriptor: &OwnedFd| fcntl_dupfd_cloexec(descriptor, first_free);
+    let kept = out_of_the_way(kept)?;
+    let copies = wanted.iter().map(out_of_the_way).collect::<Result<Vec<_>, _>>()?;
+    for (place, copy) in (3..).zip(&copies) {
+        // SAFETY: `dup2` closes what was at `place`. Whoever owned that number is never used
+        // again, as the caller promises.
+        if unsafe { libc::dup2(copy.as_raw_fd(), place) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    crate::process::close_on_execute_from(first_free)?;
+    Ok(kept)
 }
 
 /// Closes every descriptor but standard input, output and error and the given ones.

@@ -9,6 +9,7 @@
 //! | `GET /files` | a file's content ([`download`]) |
 //! | `POST /files` | new content of files ([`upload`]) |
 //! | `POST /files/compose` | one file from several ([`compose`]) |
+//! | `/code/...` | kernels ([`crate::code::http`]) |
 //!
 //! Every error is `{"code": <status>, "message": <text>}`. Who may ask is decided by [`access`].
 
@@ -49,6 +50,7 @@ use crate::server::Body;
 use crate::state::State;
 
 pub(crate) use access::Token;
+pub(crate) use query::parameter;
 
 /// Routes of E2B's agent for what is done here from outside of the sandbox.
 const OF_THE_ENGINE: [&str; 6] =
@@ -71,6 +73,9 @@ pub(crate) async fn admit(
 
 /// Answers a request that may be made.
 pub(crate) async fn respond(head: Parts, body: Incoming, state: Arc<State>) -> Response<Body> {
+    if head.uri.path().starts_with("/code/") {
+        return crate::code::http::respond(head, body, &state).await;
+    }
     let answer = match (head.uri.path(), &head.method) {
         ("/health", &Method::GET | &Method::HEAD) => Ok(empty(StatusCode::NO_CONTENT)),
         ("/metrics", &Method::GET) => measure(&state).await,
@@ -103,29 +108,29 @@ async fn measure(state: &State) -> Result<Response<Body>, HttpError> {
 
 /// A request that cannot be answered as asked.
 #[derive(Debug)]
-struct HttpError {
-    status: StatusCode,
-    message: String,
+pub(crate) struct HttpError {
+    pub(crate) status: StatusCode,
+    pub(crate) message: String,
     /// A header that belongs to it.
-    header: Option<(HeaderName, HeaderValue)>,
+    pub(crate) header: Option<(HeaderName, HeaderValue)>,
 }
 
 impl HttpError {
-    fn new(status: StatusCode, message: impl Into<String>) -> Self {
+    pub(crate) fn new(status: StatusCode, message: impl Into<String>) -> Self {
         Self { status, message: message.into(), header: None }
     }
 
-    fn bad_request(message: impl Into<String>) -> Self {
+    pub(crate) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
-    fn wrong_method(allow: &'static str) -> Self {
+    pub(crate) fn wrong_method(allow: &'static str) -> Self {
         let message = format!("this route takes {allow}");
         let header = Some((ALLOW, HeaderValue::from_static(allow)));
         Self { status: StatusCode::METHOD_NOT_ALLOWED, message, header }
     }
 
-    fn into_response(self) -> Response<Body> {
+    pub(crate) fn into_response(self) -> Response<Body> {
         let shape = ErrorShape { code: self.status.as_u16(), message: &self.message };
         let mut response = json(self.status, &shape).unwrap_or_else(|error| empty(error.status));
         response.headers_mut().extend(self.header);
@@ -145,7 +150,7 @@ struct ErrorShape<'a> {
     message: &'a str,
 }
 
-fn empty(status: StatusCode) -> Response<Body> {
+pub(crate) fn empty(status: StatusCode) -> Response<Body> {
     let mut response = Response::new(crate::server::empty());
     *response.status_mut() = status;
     response
@@ -157,7 +162,7 @@ fn streamed(body: impl http_body::Body<Data = Bytes, Error = io::Error> + Send +
 }
 
 /// Reads a message that has a bound.
-async fn whole(body: Incoming, largest: usize) -> Result<Bytes, HttpError> {
+pub(crate) async fn whole(body: Incoming, largest: usize) -> Result<Bytes, HttpError> {
     let body = Limited::new(body, largest).collect().await.map_err(|error| {
         if error.is::<LengthLimitError>() {
             let message = format!("the message is larger than {largest} bytes");

@@ -8,7 +8,7 @@ use percent_encoding::percent_decode_str;
 use super::HttpError;
 
 /// The value of the parameter `name`, if it is there. Of several the first counts.
-pub(super) fn parameter(query: Option<&str>, name: &str) -> Result<Option<String>, HttpError> {
+pub(crate) fn parameter(query: Option<&str>, name: &str) -> Result<Option<String>, HttpError> {
     let value = raw_parameter(query, name).map(OsString::into_string).transpose();
     value.map_err(|_| HttpError::bad_request(format!("'{name}' is not UTF-8")))
 }

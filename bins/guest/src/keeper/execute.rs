@@ -9,6 +9,7 @@ use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::process::{chdir, ioctl_tiocsctty, setsid, umask};
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+use sys_linux::descriptors::place;
 use sys_linux::namespace::leave;
 use sys_linux::process::{Strings, become_user, close_on_execute_from, execute, unblock_signals};
 
@@ -53,19 +54,29 @@ impl Program {
     }
 
     /// Becomes the command. On failure says why, on standard error and to the guest.
-    pub(super) fn run(&self, stdio: [&OwnedFd; 3], control: &OwnedFd) -> ! {
-        let error = match self.become_it(stdio) {
+    ///
+    /// What it is given further lies at 3, 4, 5 then.
+    pub(super) fn run(&self, stdio: [&OwnedFd; 3], further: &[OwnedFd], control: &OwnedFd) -> ! {
+        // Where it would be in their way, the socket has moved by the time of a failure.
+        let mut moved = None;
+        let error = match self.become_it(stdio, further, control, &mut moved) {
             Err(error) => error,
             Ok(never) => match never {},
         };
         let errno = error.reason.raw_os_error().unwrap_or(0);
-        let _ = Report::NotExecuted { errno }.send(control);
+        let _ = Report::NotExecuted { errno }.send(moved.as_ref().unwrap_or(control));
         let _ = io::stderr().write_all(error.message().as_bytes());
         let found = errno != Errno::NOENT.raw_os_error() || error.step != "run";
         leave(if found { NOT_RUNNABLE } else { NOT_FOUND })
     }
 
-    fn become_it(&self, [stdin, stdout, stderr]: [&OwnedFd; 3]) -> Result<Never, Failure> {
+    fn become_it(
+        &self,
+        [stdin, stdout, stderr]: [&OwnedFd; 3],
+        further: &[OwnedFd],
+        control: &OwnedFd,
+        moved: &mut Option<OwnedFd>,
+    ) -> Result<Never, Failure> {
         let name = self.arguments.as_slice().first().map_or(c"", |name| name.as_c_str());
         let failed = |step: &'static str, name: &CStr| {
             let name = name.to_string_lossy().into_owned();
@@ -86,7 +97,11 @@ impl Program {
         chdir(self.workdir.as_c_str())
             .map_err(|errno| failed("enter", &self.workdir)(errno.into()))?;
         unblock_signals().map_err(failed("run", name))?;
-        close_on_execute_from(3).map_err(failed("run", name))?;
+        if further.is_empty() {
+            close_on_execute_from(3).map_err(failed("run", name))?;
+        } else {
+            *moved = Some(place(further, control).map_err(failed("run", name))?);
+        }
         Err(failed("run", name)(self.execute()))
     }
 

@@ -64,11 +64,11 @@ fn prepare(requests: OwnedFd, spawner: Pid) -> io::Result<Option<(Request, Owned
 }
 
 fn keep(request: Request, children: &OwnedFd, taken: OwnedFd) -> i32 {
-    let Request { command, stdin, stdout, stderr, control } = request;
+    let Request { command, stdin, stdout, stderr, control, further } = request;
     let program = execute::Program::new(command);
     let _ = Report::Keeper { pid: getpid().as_raw_pid() }.send(&control);
     let main = match fork(Namespaces::NONE) {
-        Ok(Side::Child) => program.run([&stdin, &stdout, &stderr], &control),
+        Ok(Side::Child) => program.run([&stdin, &stdout, &stderr], &further, &control),
         Ok(Side::Parent(main)) => main,
         Err(error) => {
             let _ = Report::Failed { errno: error.raw_os_error().unwrap_or(0) }.send(&control);
@@ -78,7 +78,7 @@ fn keep(request: Request, children: &OwnedFd, taken: OwnedFd) -> i32 {
     // The guest may have lost interest already; the command runs all the same.
     let _ = Report::Started { pid: main.as_raw_pid() }.send(&control);
     // The ends of the pipes are the command's alone now, or they would never reach their end.
-    drop((stdin, stdout, stderr));
+    drop((stdin, stdout, stderr, further));
     let _ = rustix::io::write(&taken, &[1]);
     drop((taken, program));
     Keeper { main, running: true, killing: false, control: Some(control) }.serve(children)

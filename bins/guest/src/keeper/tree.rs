@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::io;
 
 use rustix::fs::{CWD, Dir, Mode, OFlags, openat};
-use rustix::process::{Pid, Signal, getpid, kill_process};
+use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 
 /// More rounds than any tree needs: even a fork bomb stands still once its members are stopped.
 const MOST_ROUNDS: usize = 200;
@@ -18,11 +18,36 @@ const MOST_ROUNDS: usize = 200;
 /// Kills all that is below a process, and returns whether there was anybody. The dead still have
 /// to be reaped.
 pub(crate) fn kill(root: Pid) -> bool {
+    kill_all(|| below(root))
+}
+
+/// The same for a session below a process: its leader, all that is in it, and all that is below
+/// the leader. What is not below `root` is left alone, whatever its number.
+pub(crate) fn kill_session(root: Pid, leader: Pid) -> bool {
+    kill_all(|| {
+        let mut found = below(root)?;
+        let of_leader: HashSet<_> = below(leader)?.into_iter().map(|entry| entry.pid).collect();
+        found
+            .retain(|entry| entry.session == leader.as_raw_pid() || of_leader.contains(&entry.pid));
+        Ok(found)
+    })
+}
+
+/// Sends a signal to a process group that is led by a process below `root`.
+pub(crate) fn signal_led(root: Pid, leader: Pid, signal: Signal) {
+    let is_leader = |entry: &Entry| entry.pid == leader && entry.group == leader.as_raw_pid();
+    if below(root).is_ok_and(|found| found.iter().any(is_leader)) {
+        let _ = kill_process_group(leader, signal);
+    }
+}
+
+/// Kills all that is found, until nobody new is.
+fn kill_all(find: impl Fn() -> io::Result<Vec<Entry>>) -> bool {
     let mut stopped = HashSet::new();
     for _ in 0..MOST_ROUNDS {
-        let Ok(below) = below(root) else { break };
+        let Ok(found) = find() else { break };
         let new: Vec<Pid> =
-            below.into_iter().map(|entry| entry.pid).filter(|pid| !stopped.contains(pid)).collect();
+            found.into_iter().map(|entry| entry.pid).filter(|pid| !stopped.contains(pid)).collect();
         if new.is_empty() {
             break;
         }
@@ -53,24 +78,15 @@ struct Entry {
     pid: Pid,
     parent: i32,
     group: i32,
+    session: i32,
     dead: bool,
 }
 
 /// All living processes below `root`.
 fn below(root: Pid) -> io::Result<Vec<Entry>> {
     let mut children: HashMap<i32, Vec<Entry>> = HashMap::new();
-    let proc =
-        openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
-    let mut text = [0; 512];
-    for entry in Dir::read_from(&proc)? {
-        let entry = entry?;
-        if !entry.file_name().to_bytes().first().is_some_and(u8::is_ascii_digit) {
-            continue;
-        }
-        // A process that is gone by now is none of ours to find.
-        if let Some(entry) = look(&proc, entry.file_name(), &mut text) {
-            children.entry(entry.parent).or_default().push(entry);
-        }
+    for entry in all()? {
+        children.entry(entry.parent).or_default().push(entry);
     }
     let mut found = Vec::new();
     let mut parents = vec![root.as_raw_pid()];
@@ -86,6 +102,23 @@ fn below(root: Pid) -> io::Result<Vec<Entry>> {
     Ok(found)
 }
 
+/// All processes, the dead included.
+fn all() -> io::Result<Vec<Entry>> {
+    let proc =
+        openat(CWD, "/proc", OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    let mut text = [0; 512];
+    let mut found = Vec::new();
+    for entry in Dir::read_from(&proc)? {
+        let entry = entry?;
+        if !entry.file_name().to_bytes().first().is_some_and(u8::is_ascii_digit) {
+            continue;
+        }
+        // A process that is gone by now is none of ours to find.
+        found.extend(look(&proc, entry.file_name(), &mut text));
+    }
+    Ok(found)
+}
+
 fn look(proc: impl std::os::fd::AsFd, pid: &CStr, text: &mut [u8]) -> Option<Entry> {
     let path = [pid.to_bytes(), b"/stat"].concat();
     let file =
@@ -95,7 +128,7 @@ fn look(proc: impl std::os::fd::AsFd, pid: &CStr, text: &mut [u8]) -> Option<Ent
     parse(read)
 }
 
-/// Reads `pid (name) state parent group ...`, where the name may hold anything.
+/// Reads `pid (name) state parent group session ...`, where the name may hold anything.
 fn parse(stat: &[u8]) -> Option<Entry> {
     let open = stat.iter().position(|byte| *byte == b'(')?;
     let close = stat.iter().rposition(|byte| *byte == b')')?;
@@ -105,7 +138,9 @@ fn parse(stat: &[u8]) -> Option<Entry> {
     let state = fields.next()?;
     let parent = fields.next()?.parse().ok()?;
     let group = fields.next()?.parse().ok()?;
-    Some(Entry { pid: Pid::from_raw(pid)?, parent, group, dead: matches!(state, "Z" | "X") })
+    let session = fields.next()?.parse().ok()?;
+    let pid = Pid::from_raw(pid)?;
+    Some(Entry { pid, parent, group, session, dead: matches!(state, "Z" | "X") })
 }
 
 #[cfg(test)]

@@ -16,16 +16,16 @@ const FULL: u64 = 256 << 10;
 
 /// What was counted when a command began.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Before(Strikes);
+pub(crate) struct Before(Strikes);
 
 impl Before {
     /// Counts now.
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self(strikes())
     }
 
     /// Why a command that began then and ended so has failed, if that can be seen.
-    pub(super) fn blame(self, exit: Exit) -> Option<Cause> {
+    pub(crate) fn blame(self, exit: Exit) -> Option<Cause> {
         const BUS_ERROR: i32 = 7;
         if exit == Exit::Code(0) {
             return None;

@@ -19,7 +19,7 @@ const HELP_AFTER: Duration = Duration::from_millis(20);
 const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// Kills what a keeper was told to kill and has not.
-pub(super) async fn fell(keeper: i32, control: Arc<Control>) {
+pub(crate) async fn fell(keeper: i32, control: Arc<Control>) {
     let Some(keeper) = Pid::from_raw(keeper) else { return };
     let begun = Instant::now();
     loop {

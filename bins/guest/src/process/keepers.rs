@@ -17,7 +17,7 @@ pub(crate) struct Keepers {
 
 impl Keepers {
     /// Notes a keeper.
-    pub(super) fn add(&self, pid: i32, control: &Arc<Control>) {
+    pub(crate) fn add(&self, pid: i32, control: &Arc<Control>) {
         self.lock().insert(pid, Arc::clone(control));
     }
 
@@ -27,7 +27,7 @@ impl Keepers {
     }
 
     /// Waits until a keeper is gone, and forgets it.
-    pub(super) async fn see_off(&self, pid: i32, control: Arc<Control>) {
+    pub(crate) async fn see_off(&self, pid: i32, control: Arc<Control>) {
         while let Ok(Some(_)) = control.report().await {}
         let mut keepers = self.lock();
         // Its number may be another keeper's by now.

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::Uid;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,28 +33,30 @@ pub(crate) struct Spawner {
 
 /// A process that was just started.
 #[derive(Debug)]
-pub(super) struct Launched {
-    pub(super) pid: u32,
+pub(crate) struct Launched {
+    pub(crate) pid: u32,
     /// Its keeper, by process id.
-    pub(super) keeper: i32,
-    pub(super) control: Control,
-    pub(super) ends: Ends,
+    pub(crate) keeper: i32,
+    pub(crate) control: Control,
+    pub(crate) ends: Ends,
     /// The program could not be executed, as far as is known yet.
-    pub(super) exec_errno: Option<i32>,
+    pub(crate) exec_errno: Option<i32>,
 }
 
 /// What a process is given for its input and output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wish {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wish<'a> {
     /// Pipes. Without an open standard input it reads from `/dev/null`.
     Pipes { stdin: bool },
     /// A terminal.
     Terminal(Size),
+    /// An input that is there already, pipes for output, and what it finds at 3, 4, 5.
+    Given { stdin: BorrowedFd<'a>, further: &'a [BorrowedFd<'a>] },
 }
 
 /// The guest's ends of it.
 #[derive(Debug)]
-pub(super) enum Ends {
+pub(crate) enum Ends {
     Pipes { stdin: Option<pipe::Sender>, stdout: pipe::Receiver, stderr: pipe::Receiver },
     Terminal { size: Size, opened: Opened },
 }
@@ -79,7 +82,7 @@ impl Spawner {
     }
 
     /// Starts a command; in the reserve when the workload is at its limit of processes.
-    pub(super) async fn launch(&self, command: &Command, wish: Wish) -> io::Result<Launched> {
+    pub(crate) async fn launch(&self, command: &Command, wish: Wish<'_>) -> io::Result<Launched> {
         // The semaphore is never closed.
         let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
         let body = command.to_file()?;
@@ -98,17 +101,27 @@ async fn launch_at(
     spawner: &UnixDatagram,
     command: &Command,
     body: &Body,
-    wish: Wish,
+    wish: Wish<'_>,
 ) -> io::Result<Launched> {
+    let mut further: &[BorrowedFd<'_>] = &[];
     let (ends, [child_stdin, child_stdout, child_stderr]) = match wish {
         Wish::Pipes { stdin } => pipes(stdin)?,
+        Wish::Given { stdin, further: given } => {
+            further = given;
+            let (ends, [_, stdout, stderr]) = pipes(false)?;
+            for end in [&stdout, &stderr] {
+                // So that it can open them by name; what fails here fails only there.
+                let _ = rustix::fs::fchown(end, Some(Uid::from_raw(command.uid)), None);
+            }
+            (ends, [fcntl_dupfd_cloexec(stdin, 0)?, stdout, stderr])
+        }
         Wish::Terminal(size) => terminal(size, command.uid)?,
     };
     let (control, keepers) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
     let control = Control::new(control)?;
     let child = [child_stdin.as_fd(), child_stdout.as_fd(), child_stderr.as_fd(), keepers.as_fd()];
-    spawner.async_io(Interest::WRITABLE, || Request::send(spawner, body, child)).await?;
+    spawner.async_io(Interest::WRITABLE, || Request::send(spawner, body, child, further)).await?;
     drop((child_stdin, child_stdout, child_stderr, keepers));
 
     let mut exec_errno = None;
@@ -143,7 +156,7 @@ impl Control {
     }
 
     /// The next report; none when the keeper has left.
-    pub(super) async fn report(&self) -> io::Result<Option<Report>> {
+    pub(crate) async fn report(&self) -> io::Result<Option<Report>> {
         let report = self.socket.async_io(Interest::READABLE, || Report::receive(&self.socket));
         match report.await {
             Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(None),
@@ -152,12 +165,12 @@ impl Control {
     }
 
     /// Tells the keeper what to do.
-    pub(super) fn order(&self, order: Order) -> io::Result<()> {
+    pub(crate) fn order(&self, order: Order) -> io::Result<()> {
         order.send(&self.socket, &[])
     }
 
     /// Whether the keeper has left.
-    pub(super) fn is_gone(&self) -> bool {
+    pub(crate) fn is_gone(&self) -> bool {
         let mut polled = [PollFd::new(&self.socket, PollFlags::empty())];
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
         poll(&mut polled, Some(&at_once)).is_err() || !polled[0].revents().is_empty()

@@ -39,14 +39,16 @@ use guest_proto::process::{
     UpdateResponse,
 };
 
-pub(crate) use launch::Spawner;
-pub(crate) use prepare::OOM_SCORE_ADJUSTMENT;
+pub(crate) use blame::Before;
+pub(crate) use ending::Exit;
+pub(crate) use felling::fell;
+pub(crate) use launch::{Control, Ends, Launched, Spawner, Wish};
+pub(crate) use prepare::{OOM_SCORE_ADJUSTMENT, command};
 pub(crate) use stream::keepalive;
 pub(crate) use table::Table;
+pub(crate) use transcript::Budget;
 
 use crate::state::State;
-use blame::Before;
-use launch::Wish;
 use running::Process;
 use stream::Until;
 use table::Selector;
@@ -136,7 +138,7 @@ impl ProcessService for Processes {
         };
         let defaults = self.state.defaults().clone();
         let terminal = matches!(wish, Wish::Terminal(_));
-        let command = prepare::command(&config, context.headers(), &defaults, terminal)?;
+        let command = command(&config, context.headers(), &defaults, terminal)?;
         let state = Arc::clone(&self.state);
         let deadline = context.deadline();
         // A task of its own: when the client goes away at this moment, the process is still

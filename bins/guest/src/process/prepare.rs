@@ -19,7 +19,7 @@ use crate::{paths, users};
 pub(crate) const OOM_SCORE_ADJUSTMENT: i32 = 500;
 
 /// Makes the command that a request asks for, or says what is wrong with it.
-pub(super) fn command(
+pub(crate) fn command(
     config: &ProcessConfig,
     headers: &HeaderMap,
     defaults: &Defaults,

@@ -60,7 +60,7 @@ impl From<Size> for Winsize {
 
 /// The guest's side of a terminal. Reading it is the business of whoever opened it.
 #[derive(Debug)]
-pub(super) struct Terminal {
+pub(crate) struct Terminal {
     writer: pipe::Sender,
     /// Set when nothing more is to be typed.
     closed: watch::Sender<bool>,
@@ -68,7 +68,7 @@ pub(super) struct Terminal {
 
 /// A terminal that nobody uses yet.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(crate) struct Opened {
     pub(super) terminal: Terminal,
     /// Where the guest reads.
     pub(super) reader: pipe::Receiver,

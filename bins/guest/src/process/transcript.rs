@@ -37,20 +37,20 @@ pub(crate) struct Budget {
 
 impl Budget {
     /// Whether more is kept than shall be.
-    pub(super) fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.held.load(Ordering::Relaxed) > MOST_OF_ALL
     }
 
     /// Whether it is time for those that ended to make room for those that run.
-    pub(super) fn is_crowded(&self) -> bool {
+    pub(crate) fn is_crowded(&self) -> bool {
         self.held.load(Ordering::Relaxed) > MOST_OF_ALL / 2
     }
 
-    pub(super) fn take(&self, bytes: usize) {
+    pub(crate) fn take(&self, bytes: usize) {
         self.held.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn give_back(&self, bytes: usize) {
+    pub(crate) fn give_back(&self, bytes: usize) {
         self.held.fetch_sub(bytes, Ordering::Relaxed);
     }
 }

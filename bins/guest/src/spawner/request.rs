@@ -51,7 +51,15 @@ pub(crate) struct Request {
     pub(crate) stderr: OwnedFd,
     /// Where its keeper reports and takes orders.
     pub(crate) control: OwnedFd,
+    /// What it finds at 3, 4, 5, as far as there is something.
+    pub(crate) further: Vec<OwnedFd>,
 }
+
+/// As many descriptors as a command can be given beside the usual three.
+pub(crate) const MOST_FURTHER: usize = fdpass::MOST_DESCRIPTORS - USUAL;
+
+/// Standard input, output and error, the keeper's end of the control socket, the command.
+const USUAL: usize = 5;
 
 impl Request {
     /// Sends the request without waiting. The descriptors are copied on the way.
@@ -61,22 +69,31 @@ impl Request {
         spawner: impl AsFd,
         body: &Body,
         [stdin, stdout, stderr, control]: [BorrowedFd<'_>; 4],
+        further: &[BorrowedFd<'_>],
     ) -> io::Result<()> {
-        let descriptors = [stdin, stdout, stderr, control, body.file.as_fd()];
+        let usual: [_; USUAL] = [stdin, stdout, stderr, control, body.file.as_fd()];
+        let mut descriptors = [stdin; USUAL + MOST_FURTHER];
+        let (first, rest) = descriptors.split_at_mut(USUAL);
+        first.copy_from_slice(&usual);
+        for (place, descriptor) in rest.iter_mut().zip(further) {
+            *place = *descriptor;
+        }
+        let descriptors = &descriptors[..USUAL + further.len().min(MOST_FURTHER)];
         let length = body.length.to_le_bytes();
-        fdpass::send(spawner, &length, &descriptors, SendFlags::DONTWAIT).map(|_| ())
+        fdpass::send(spawner, &length, descriptors, SendFlags::DONTWAIT).map(|_| ())
     }
 
     /// Waits for a request. None means that the guest is gone.
     pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Self>> {
         let mut length = [0; 8];
-        let (size, descriptors) = fdpass::receive(socket, &mut length, RecvFlags::empty())?;
+        let (size, mut descriptors) = fdpass::receive(socket, &mut length, RecvFlags::empty())?;
         if size == 0 {
             return Ok(None);
         }
         let broken = || io::Error::new(io::ErrorKind::InvalidData, "not a request");
+        let further = descriptors.split_off(descriptors.len().min(USUAL));
         let [stdin, stdout, stderr, control, body] =
-            <[OwnedFd; 5]>::try_from(descriptors).map_err(|_| broken())?;
+            <[OwnedFd; USUAL]>::try_from(descriptors).map_err(|_| broken())?;
         let length = usize::try_from(u64::from_le_bytes(length)).map_err(|_| broken())?;
         if length > LARGEST_COMMAND {
             return Err(broken());
@@ -84,7 +101,7 @@ impl Request {
         let mut bytes = vec![0; length];
         File::from(body).read_exact_at(&mut bytes, 0)?;
         let command: Command = postcard::from_bytes(&bytes).map_err(|_| broken())?;
-        Ok(Some(Self { command, stdin, stdout, stderr, control }))
+        Ok(Some(Self { command, stdin, stdout, stderr, control, further }))
     }
 }
 
@@ -131,8 +148,13 @@ mod tests {
         };
         let null = File::open("/dev/null").unwrap();
         let body = command.to_file().unwrap();
-        Request::send(&guest, &body, [null.as_fd(); 4]).unwrap();
-        assert_eq!(Request::receive(&spawner).unwrap().unwrap().command, command);
+        for further in 0..=MOST_FURTHER {
+            let descriptors = vec![null.as_fd(); further];
+            Request::send(&guest, &body, [null.as_fd(); 4], &descriptors).unwrap();
+            let request = Request::receive(&spawner).unwrap().unwrap();
+            assert_eq!(request.command, command);
+            assert_eq!(request.further.len(), further);
+        }
     }
 
     #[test]

@@ -45,6 +45,7 @@ impl Language {
     }
 
     /// The language whose kernel runs it: TypeScript runs in that of JavaScript.
+    #[must_use]
     pub fn kernel(self) -> Self {
         match self {
             Self::Typescript => Self::Javascript,
