@@ -33,6 +33,15 @@ fn apart(name: &str) -> PathBuf {
     std::env::var_os("SOMA_INTERPRETERS").map(PathBuf::from).unwrap_or_default().join(name)
 }
 
+/// Whether this is the long form, which also tries the versions between the first and the last.
+fn is_long(name: &str) -> bool {
+    let is_long = std::env::var_os("SOMA_LONG").is_some();
+    if !is_long {
+        skip(name, "it is part of the long form: `make test-long`");
+    }
+    is_long
+}
+
 #[test]
 fn python_alone() {
     hold("python_alone", "python", Path::new("/usr/bin/python3"));
@@ -70,8 +79,8 @@ fn a_recent_python() {
 #[test]
 fn every_python_between() {
     let name = "every_python_between";
-    if std::env::var_os("SOMA_LONG").is_none() {
-        return skip(name, "it is part of the long form: `make test-long`");
+    if !is_long(name) {
+        return;
     }
     for minor in [9, 10, 11, 12, 14] {
         hold_python(name, minor);
@@ -90,6 +99,9 @@ fn node_18() {
 
 #[test]
 fn node_22() {
+    if !is_long("node_22") {
+        return;
+    }
     hold("node_22", "node", &apart("node-22/bin/node"));
 }
 
