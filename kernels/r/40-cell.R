@@ -56,17 +56,23 @@ run <- function(code, silent) {
     calls <<- sys.calls()
   }), error = function(problem) {
     call <- conditionCall(problem)
-    line <- paste0("Error", if (!is.null(call)) paste0(" in ", deparse(call)[1]), ": ", conditionMessage(problem))
+    where <- if (is.null(call)) "" else deparse(call, nlines = 1)[1]
+    # What the cell itself stops at its top would be called ours.
+    where <- if (where %in% c("", own_eval)) "" else paste0(" in ", where)
+    line <- paste0("Error", where, ": ", conditionMessage(problem))
     name <- class(problem)[1]
     fail(if (name == "simpleError") "Error" else name, conditionMessage(problem), paste(c(line, own_calls(calls)), collapse = "\n"))
   })
   status
 }
 
+# The call below which everything is the cell's.
+own_eval <- "eval(parsed[[at]], globalenv())"
+
 # The cell's calls begin after our `eval` and end before R's handling of the error.
 own_calls <- function(calls) {
   texts <- vapply(calls, function(call) deparse(call, nlines = 1)[1], "")
-  begin <- which(texts == "eval(parsed[[at]], globalenv())")
+  begin <- which(texts == own_eval)
   if (length(begin) == 0) return(character(0))
   texts <- texts[-seq_len(min(max(begin), length(texts)))]
   texts <- texts[!grepl("^(\\.handleSimpleError|h\\(simpleError|doTryCatch|\\(function \\(problem\\)|stop\\()", texts)]
