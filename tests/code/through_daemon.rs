@@ -161,9 +161,8 @@ fn leap0s_code_interpreter_is_at_the_sandboxs_own_name() {
     let daemon = Daemon::start();
     let id = daemon.create(&json!({ "timeout": 600 }).to_string());
     let lines = format!("Host: {id}.localhost\r\nleap0-authorization: {}\r\n", daemon.key());
-    let send = |method: &str, path: &str, body: &str| {
-        daemon.send(method, path, &lines, body.as_bytes())
-    };
+    let send =
+        |method: &str, path: &str, body: &str| daemon.send(method, path, &lines, body.as_bytes());
     assert_eq!(send("GET", "/healthz", "").json(), json!({ "status": "ok" }));
     let made = send("POST", "/contexts", r#"{"language": "py"}"#);
     assert_eq!(made.status, 201);

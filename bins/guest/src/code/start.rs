@@ -3,6 +3,7 @@
 //! Those of Python are forked from a [nursery](super::nursery); all others are commands of their
 //! own. Both run as the sandbox's default user, with the environment of every command.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::Arc;
@@ -71,13 +72,23 @@ pub(super) fn command(
         ..ProcessConfig::default()
     };
     let defaults = state.defaults().clone();
-    let command = crate::process::command(&config, &HeaderMap::new(), &defaults, false)
+    let mut command = crate::process::command(&config, &HeaderMap::new(), &defaults, false)
         .map_err(|error| error.message.unwrap_or_default())?;
     if !is_there(&command) {
         return Err(missing(language));
     }
+    let says_how = |pair: &CString| {
+        LOCALE.iter().any(|name| pair.to_bytes().starts_with(&[name.as_bytes(), b"="].concat()))
+    };
+    if !command.environment.iter().any(says_how) {
+        // Texts are UTF-8; R and Bash take all but ASCII for something else where nobody says so.
+        command.environment.push(c"LANG=C.UTF-8".to_owned());
+    }
     Ok(command)
 }
+
+/// The variables that say in which characters texts are.
+const LOCALE: [&str; 3] = ["LANG", "LC_ALL", "LC_CTYPE"];
 
 /// What to say where there is no interpreter.
 pub(super) fn missing(language: Language) -> String {
