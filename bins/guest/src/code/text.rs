@@ -93,7 +93,7 @@ fn plain_length(text: &str) -> usize {
     let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
     let is_special = |word: u64| {
         let control = word.wrapping_sub(0x20 * ONES) & !word & HIGH;
-        word & HIGH | control | has_zero(word ^ 0x22 * ONES) | has_zero(word ^ 0x5c * ONES)
+        word & HIGH | control | has_zero(word ^ (0x22 * ONES)) | has_zero(word ^ (0x5c * ONES))
     };
     let plain = words.iter().take_while(|word| is_special(u64::from_le_bytes(**word)) == 0).count();
     let start = plain * 8;
