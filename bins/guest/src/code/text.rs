@@ -59,6 +59,48 @@ pub(super) fn json_line(value: &impl Serialize) -> Vec<u8> {
     ascii(serde_json::to_vec(value).unwrap_or_default())
 }
 
+/// Appends a text as a JSON string in ASCII. For output, of which there may be much: what needs no
+/// escape is found eight bytes at a time and copied as it is.
+pub(super) fn put_string(text: &str, line: &mut Vec<u8>) {
+    line.reserve(text.len() + 2);
+    line.push(b'"');
+    let mut rest = text;
+    loop {
+        let (plain, special) = rest.split_at(plain_length(rest));
+        line.extend_from_slice(plain.as_bytes());
+        let mut characters = special.chars();
+        let Some(character) = characters.next() else { break };
+        match character {
+            '"' => line.extend_from_slice(b"\\\""),
+            '\\' => line.extend_from_slice(b"\\\\"),
+            '\n' => line.extend_from_slice(b"\\n"),
+            '\r' => line.extend_from_slice(b"\\r"),
+            '\t' => line.extend_from_slice(b"\\t"),
+            character => escape(character, line),
+        }
+        rest = characters.as_str();
+    }
+    line.push(b'"');
+}
+
+/// As many bytes from the start as are ASCII and need no escape in JSON.
+fn plain_length(text: &str) -> usize {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x80 * ONES;
+    let bytes = text.as_bytes();
+    let (words, _) = bytes.as_chunks::<8>();
+    // Each of these has the high bit of a byte set that is special, or of one after such a one.
+    let has_zero = |word: u64| word.wrapping_sub(ONES) & !word & HIGH;
+    let is_special = |word: u64| {
+        let control = word.wrapping_sub(0x20 * ONES) & !word & HIGH;
+        word & HIGH | control | has_zero(word ^ (0x22 * ONES)) | has_zero(word ^ (0x5c * ONES))
+    };
+    let plain = words.iter().take_while(|word| is_special(u64::from_le_bytes(**word)) == 0).count();
+    let start = plain * 8;
+    let special = |byte: &u8| !matches!(byte, 0x20..0x80) || matches!(byte, b'"' | b'\\');
+    bytes[start..].iter().position(special).map_or(bytes.len(), |at| start + at)
+}
+
 /// JSON with nothing but ASCII in it, and in one line.
 pub(super) fn ascii(json: Vec<u8>) -> Vec<u8> {
     let is_plain = |byte: &u8| (0x20..0x80).contains(byte);
@@ -167,6 +209,16 @@ mod tests {
     }
 
     proptest! {
+        /// Output is written by hand: it means what was written, and it is the same line that
+        /// everything else would be.
+        #[test]
+        fn a_string_is_what_serde_makes_of_it(text in "(.|[\\x00-\\x7f]){0,40}") {
+            let mut line = Vec::new();
+            put_string(&text, &mut line);
+            prop_assert!(line.iter().all(|byte| (0x20..0x80).contains(byte)));
+            prop_assert_eq!(serde_json::from_slice::<String>(&line).unwrap(), text);
+        }
+
         /// In whatever pieces text comes, it is the same; what is none is replaced as in one.
         #[test]
         fn pieces_do_not_matter(bytes in prop::collection::vec(any::<u8>(), 0..64),

@@ -24,7 +24,7 @@ use serde::Serialize;
 
 use super::super::bundle::raw;
 use super::super::log::Value;
-use super::super::text::json_line;
+use super::super::text::{json_line, put_string};
 use super::super::{Code, Wanted, folder};
 use super::collect::forms;
 use super::stream::{Dialect, Leash, Lines};
@@ -141,8 +141,6 @@ struct E2b;
 #[serde(tag = "type", rename_all = "snake_case")]
 enum Line<'a> {
     NumberOfExecutions { execution_count: u64 },
-    Stdout { text: &'a str, timestamp: &'a str },
-    Stderr { text: &'a str, timestamp: &'a str },
     Result(Shown),
     Error(&'a Failure),
     Keepalive,
@@ -166,8 +164,8 @@ impl Dialect for E2b {
             EventKind::Started { execution_count } => {
                 Line::NumberOfExecutions { execution_count: *execution_count }
             }
-            EventKind::Stdout { text } => Line::Stdout { text, timestamp },
-            EventKind::Stderr { text } => Line::Stderr { text, timestamp },
+            EventKind::Stdout { text } => return output(lines, "stdout", text, timestamp),
+            EventKind::Stderr { text } => return output(lines, "stderr", text, timestamp),
             EventKind::Result { bundle, main, .. } => Line::Result(Shown::new(bundle, *main)),
             EventKind::Display { bundle, .. } => Line::Result(Shown::new(bundle, false)),
             EventKind::Error(failure) => Line::Error(failure),
@@ -185,7 +183,7 @@ impl Dialect for E2b {
     fn missed(&mut self, count: u64, _last: u64, lines: &mut Vec<u8>) {
         let text = format!("[{count} events were missed: they were not read in time]\n");
         let timestamp = &super::super::text::now();
-        put(lines, &Line::Stderr { text: &text, timestamp });
+        output(lines, "stderr", &text, timestamp);
     }
 
     fn keepalive(&mut self, _next: u64, lines: &mut Vec<u8>) {
@@ -211,6 +209,13 @@ fn without_quotes(text: &Value) -> Option<Value> {
     let quote = text.chars().next().filter(|quote| matches!(quote, '\'' | '"'))?;
     let bare = text.strip_prefix(quote)?.strip_suffix(quote)?;
     Some(raw(bare))
+}
+
+/// Output is written by hand, since there may be much of it.
+fn output(lines: &mut Vec<u8>, name: &str, text: &str, timestamp: &str) {
+    lines.extend_from_slice(format!(r#"{{"type":"{name}","text":"#).as_bytes());
+    put_string(text, lines);
+    lines.extend_from_slice(format!(",\"timestamp\":\"{timestamp}\"}}\n").as_bytes());
 }
 
 fn put(lines: &mut Vec<u8>, line: &Line<'_>) {

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 
 use super::super::execution::Execution;
 use super::super::log::{Read, Reader, Value};
-use super::super::text::{self, json_line};
+use super::super::text::{self, json_line, put_string};
 use crate::server::{Body, BoxError};
 
 /// As much as is gathered for one write.
@@ -115,7 +115,16 @@ impl Dialect for Own {
     const SILENCE: Duration = Duration::from_secs(15);
 
     fn event(&mut self, event: &Event<Value>, lines: &mut Vec<u8>) {
-        put(lines, event);
+        let (name, text) = match &event.kind {
+            EventKind::Stdout { text } => ("stdout", text),
+            EventKind::Stderr { text } => ("stderr", text),
+            _ => return put(lines, event),
+        };
+        let Event { n, time, .. } = event;
+        let head = format!(r#"{{"n":{n},"time":"{time}","type":"{name}","text":"#);
+        lines.extend_from_slice(head.as_bytes());
+        put_string(text, lines);
+        lines.extend_from_slice(b"}\n");
     }
 
     fn missed(&mut self, count: u64, last: u64, lines: &mut Vec<u8>) {
