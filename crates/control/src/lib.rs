@@ -133,13 +133,12 @@ impl Shared {
     async fn catch_up(&self) -> Result<(), ControlError> {
         let missed: Vec<SandboxId> = self.unindexed().iter().cloned().collect();
         for id in missed {
-            match self.registry.get(&id) {
-                Some(handle) => match handle.index().await {
+            if let Some(handle) = self.registry.get(&id) {
+                match handle.index().await {
                     // It is gone in this moment.
                     Err(ControlError::NotFound { .. }) => {}
                     indexed => indexed?,
-                },
-                None => {}
+                }
             }
             self.unindexed().remove(&id);
         }
