@@ -1,6 +1,7 @@
 //! What crosses crates.
 //!
 //! - `attacks`: what hostile code tries, a test for each line of the list;
+//! - `code`: cells in kernels, typed and from notebooks, with real sandboxes;
 //! - `commands`: every command of `soma`, from outside, with real sandboxes;
 //! - `conformance`: the promises of `Provider`, on every provider;
 //! - `crash`: whoever dies or meets an error at any system call, and nothing is lost;
@@ -25,6 +26,7 @@
 #![expect(clippy::unwrap_used, reason = "a test panics where it fails")]
 
 mod attacks;
+mod code;
 mod commands;
 mod conformance;
 mod crash;
