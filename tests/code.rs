@@ -1,4 +1,8 @@
-//! Code in kernels: each kernel by itself, and all of them through the daemon.
+//! Code in kernels: each kernel by itself, and all of them in real sandboxes, through the daemon and
+//! the commands.
 
+mod broken;
 mod kernels;
+mod notebook;
+mod repl;
 mod through_daemon;

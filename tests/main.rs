@@ -1,7 +1,7 @@
 //! What crosses crates.
 //!
 //! - `attacks`: what hostile code tries, a test for each line of the list;
-//! - `code`: kernels by themselves, and through the daemon;
+//! - `code`: kernels by themselves, through the daemon, typed to and in notebooks;
 //! - `commands`: every command of `soma`, from outside, with real sandboxes;
 //! - `conformance`: the promises of `Provider`, on every provider;
 //! - `crash`: whoever dies or meets an error at any system call, and nothing is lost;

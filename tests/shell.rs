@@ -9,7 +9,7 @@ mod endings;
 mod keys;
 mod output;
 mod programs;
-mod screen;
+pub(crate) mod screen;
 
 use crate::support::Home;
 use screen::Screen;

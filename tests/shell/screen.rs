@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(40);
 const OUTSIDE: &str = "outside>";
 
 /// A tmux server of its own with one pane, 100 by 30, ended with this.
-pub(super) struct Screen {
+pub(crate) struct Screen {
     folder: TempDir,
     /// How many programs were started so far: each says its exit code under its number.
     started: Cell<u32>,
@@ -24,7 +24,7 @@ pub(super) struct Screen {
 
 impl Screen {
     /// A shell of the host. None when a program that the test needs is missing, which is said.
-    pub(super) fn open(home: &Home, test: &str, needs: &[&str]) -> Option<Self> {
+    pub(crate) fn open(home: &Home, test: &str, needs: &[&str]) -> Option<Self> {
         for program in ["tmux"].iter().chain(needs) {
             if !Path::new("/usr/bin").join(program).exists() {
                 support::skip(test, &format!("{program} is not in /usr/bin"));
@@ -58,68 +58,68 @@ impl Screen {
     }
 
     #[track_caller]
-    pub(super) fn tmux(&self, words: &[&str]) -> String {
+    pub(crate) fn tmux(&self, words: &[&str]) -> String {
         let output = self.command(words).output().unwrap();
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
     /// Types `soma` with these words.
-    pub(super) fn start(&self, words: &str) {
+    pub(crate) fn start(&self, words: &str) {
         self.started.set(self.started.get() + 1);
         self.line(&format!("$SOMA {words}; echo code-{}=$?=", self.started.get()));
     }
 
     /// Types `soma` with these words and waits for the prompt inside.
     #[track_caller]
-    pub(super) fn soma(&self, words: &str) {
+    pub(crate) fn soma(&self, words: &str) {
         self.start(words);
         self.prompt();
     }
 
     /// Waits for a prompt inside at the end of the screen.
     #[track_caller]
-    pub(super) fn prompt(&self) {
+    pub(crate) fn prompt(&self) {
         self.wait("no prompt inside", |text| text.trim_end().ends_with(":~$"));
     }
 
     /// Types a line, as it is.
-    pub(super) fn line(&self, text: &str) {
+    pub(crate) fn line(&self, text: &str) {
         self.tmux(&["send-keys", "-l", text]);
         self.keys(&["Enter"]);
     }
 
     /// Presses keys by their names.
-    pub(super) fn keys(&self, names: &[&str]) {
+    pub(crate) fn keys(&self, names: &[&str]) {
         self.tmux(&[&["send-keys"], names].concat());
     }
 
     /// Sends bytes as a terminal would.
-    pub(super) fn bytes(&self, bytes: &[u8]) {
+    pub(crate) fn bytes(&self, bytes: &[u8]) {
         let hexadecimal: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let words: Vec<&str> = hexadecimal.iter().map(String::as_str).collect();
         self.tmux(&[&["send-keys", "-H"], &words[..]].concat());
     }
 
     /// What the screen shows.
-    pub(super) fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         self.tmux(&["capture-pane", "-p"])
     }
 
     /// The same with its colours.
-    pub(super) fn coloured(&self) -> String {
+    pub(crate) fn coloured(&self) -> String {
         self.tmux(&["capture-pane", "-p", "-e"])
     }
 
     /// What tmux knows of its pane, such as `mouse_any_flag`.
-    pub(super) fn state(&self, names: &[&str]) -> String {
+    pub(crate) fn state(&self, names: &[&str]) -> String {
         let format: Vec<String> = names.iter().map(|name| format!("#{{{name}}}")).collect();
         self.tmux(&["display-message", "-p", &format.join(" ")]).trim().to_owned()
     }
 
     /// Waits until the screen shows it.
     #[track_caller]
-    pub(super) fn wait(&self, otherwise: &str, shows: impl Fn(&str) -> bool) -> String {
+    pub(crate) fn wait(&self, otherwise: &str, shows: impl Fn(&str) -> bool) -> String {
         let begun = Instant::now();
         loop {
             let text = self.text();
@@ -133,7 +133,7 @@ impl Screen {
 
     /// Waits for the end of what was started last, and returns its exit code.
     #[track_caller]
-    pub(super) fn code(&self) -> i32 {
+    pub(crate) fn code(&self) -> i32 {
         let mark = format!("\ncode-{}=", self.started.get());
         let digits = |text: &str| {
             let (_, rest) = text.rsplit_once(&mark)?;
@@ -145,7 +145,7 @@ impl Screen {
 
     /// The settings of the pane's terminal, in one word.
     #[track_caller]
-    pub(super) fn settings(&self) -> String {
+    pub(crate) fn settings(&self) -> String {
         self.line("clear; echo settings=$(stty -g)=");
         let word = |text: &str| {
             let (_, rest) = text.split_once("\nsettings=").or(text.split_once("settings="))?;

@@ -18,9 +18,11 @@ use crate::limit::LimitArguments;
 use crate::logs::LogsArguments;
 use crate::net::NetArguments;
 use crate::new::NewArguments;
+use crate::notebook::NotebookArguments;
 use crate::pages::{CompletionsArguments, ManArguments};
 use crate::ps::PsArguments;
 use crate::reconcile::ReconcileArguments;
+use crate::repl::ReplArguments;
 use crate::rm::RmArguments;
 use crate::run::RunArguments;
 use crate::serve::ServeArguments;
@@ -60,6 +62,11 @@ pub(crate) enum Command {
     /// Open a shell on this terminal in a fresh sandbox that is gone afterwards, or in one that is
     /// there.
     Shell(Box<ShellArguments>),
+    /// Type cells of code that remember, in a fresh sandbox that is gone afterwards, or in one that
+    /// is there.
+    Repl(Box<ReplArguments>),
+    /// Execute notebooks in a sandbox and write the outputs back.
+    Notebook(Box<NotebookArguments>),
     /// Make a sandbox that is kept, and write its id.
     New(Box<NewArguments>),
     /// List sandboxes.

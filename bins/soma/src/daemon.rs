@@ -35,15 +35,21 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Blocks while the daemon starts. Nothing is made yet, so Ctrl-C may simply end the program.
 pub(crate) fn client(home: &Path) -> Result<Client, Failure> {
     let client = privileged_client(home)?;
+    give_up_root()?;
+    Ok(client)
+}
+
+/// Gives up root's powers if this program has them.
+pub(crate) fn give_up_root() -> Result<(), Failure> {
     if rustix::process::geteuid().is_root() {
         sys_linux::process::become_user(PROGRAM_ID, PROGRAM_ID, &[])
             .and_then(|()| Ok(rustix::thread::set_no_new_privs(true)?))
             .map_err(|error| Failure::own(&error))?;
     }
-    Ok(client)
+    Ok(())
 }
 
-/// The same for a command that has to stay whoever called it, because it reads or writes the
+/// Finds or starts it for a command that has to stay whoever called it, because it reads or writes the
 /// caller's own files.
 pub(crate) fn privileged_client(home: &Path) -> Result<Client, Failure> {
     if let Some(client) = remote(|name| std::env::var(name).ok())? {

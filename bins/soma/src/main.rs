@@ -4,6 +4,7 @@
 //! command has a file of its own; only `output.rs` writes to the terminal.
 
 mod arguments;
+mod cells;
 mod config;
 mod cp;
 mod daemon;
@@ -19,10 +20,12 @@ mod logs;
 mod moment;
 mod net;
 mod new;
+mod notebook;
 mod output;
 mod pages;
 mod ps;
 mod reconcile;
+mod repl;
 mod rm;
 mod run;
 mod serve;
@@ -57,6 +60,8 @@ fn dispatch() -> Result<u8, Failure> {
         Parsed::Command { home, command } => match command {
             Command::Run(arguments) => run::run(&home, *arguments),
             Command::Shell(arguments) => shell::run(&home, *arguments),
+            Command::Repl(arguments) => repl::run(&home, *arguments),
+            Command::Notebook(arguments) => notebook::run(&home, *arguments),
             Command::New(arguments) => new::run(&home, *arguments),
             Command::Ps(arguments) => ps::run(&home, arguments),
             Command::Exec(arguments) => exec::run(&home, arguments),

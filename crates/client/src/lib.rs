@@ -6,9 +6,11 @@
 //!
 //! Start at [`Client`]. The types are those of `api-v1` itself.
 
+mod code;
 mod connection;
 mod error;
 mod events;
+mod lines;
 mod network;
 mod sandboxes;
 mod server_events;
@@ -21,6 +23,7 @@ use domain::Token;
 use http::{HeaderMap, HeaderValue, header};
 use tokio_util::task::TaskTracker;
 
+pub use code::Executing;
 pub use connection::Answer;
 pub use error::ClientError;
 pub use events::{Events, Told};

@@ -88,13 +88,13 @@ impl LimitOptions {
         ];
         if let Some(name) = self.network.typed() {
             let message = format!(
-                "{name} is for a sandbox that is made, and `soma shell` was given one that is there"
+                "{name} is for a sandbox that is made, and the one that was named is there"
             );
             return Err(Failure::usage(message).hint("`soma net` changes what it may reach"));
         }
         match set.iter().find(|(_, typed)| *typed) {
             Some((name, _)) => Err(Failure::usage(format!(
-                "{name} is set when a sandbox is made, and `soma shell` was given one that is there"
+                "{name} is set when a sandbox is made, and the one that was named is there"
             ))),
             None => Ok(()),
         }

@@ -185,8 +185,7 @@ mod tests {
         let failure = which(&["box", "--memory", "1g"]).unwrap_err();
         assert_eq!(
             failure.message,
-            "--memory is set when a sandbox is made, and `soma shell` \
-                                     was given one that is there"
+            "--memory is set when a sandbox is made, and the one that was named is there"
         );
     }
 
