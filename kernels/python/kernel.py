@@ -162,7 +162,8 @@ def execute(number, flags, body, size):
     asking.allowed = b"i" in flags
     silent = b"s" in flags
     _signal.signal(_signal.SIGINT, interrupt)
-    running = True
+    # Which cell it is, so that an interrupt of one that is over does not reach the next.
+    running = number or -1
     try:
         status = flavour.run(code, number, silent)
         if "matplotlib.pyplot" in sys.modules and not silent:
@@ -241,19 +242,19 @@ def interrupt(_number, frame):
     ours = frame is not None and frame.f_code.co_filename.startswith("<soma")
     if ours and not asking.waiting:
         try:
-            _thread.start_new_thread(again, (_thread.get_ident(),))
+            _thread.start_new_thread(again, (_thread.get_ident(), running))
         except RuntimeError:
             pass
         return
     raise KeyboardInterrupt
 
 
-def again(thread):
-    """Interrupts once more, a moment later."""
+def again(thread, cell):
+    """Interrupts the same cell once more, a moment later."""
     import time
 
     time.sleep(0.002)
-    if running:
+    if running == cell:
         _signal.pthread_kill(thread, _signal.SIGINT)
 
 

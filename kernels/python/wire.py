@@ -5,6 +5,7 @@ signal handler or a finaliser that prints) leaves its frame for the outer one.
 """
 import fcntl
 import os
+import time
 import _thread
 
 LONGEST = 60 << 20
@@ -46,6 +47,8 @@ def put(word, body):
     line = b"%b %d\n" % (word, len(body))
     out, err = unread(pipes[0]), unread(pipes[1])
     if out or err:
+        out, err = wait_for_reader()
+    if out or err:
         line = b"after %d %d 0\n" % (out, err) + line
     try:
         if len(body) <= 4096:
@@ -59,6 +62,20 @@ def put(word, body):
             write(memoryview(body)[sent:])
     except BrokenPipeError:
         os._exit(0)
+
+
+def wait_for_reader():
+    """Gives the guest a moment to read what children wrote.
+
+    How much is unread tells it only how much, and by the time it looks something
+    else may lie there. Only where children write without end is it told so.
+    """
+    for _ in range(25):
+        time.sleep(0.0002)
+        out, err = unread(pipes[0]), unread(pipes[1])
+        if not out and not err:
+            break
+    return out, err
 
 
 def write(data):

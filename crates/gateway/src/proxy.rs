@@ -21,6 +21,7 @@ use domain::{SandboxId, Token};
 use futures::TryStreamExt as _;
 use http::request::Parts;
 use http::{HeaderMap, StatusCode, Uri, header};
+use http_body_util::Limited;
 use percent_encoding::percent_decode_str;
 use policy::Caller;
 use serde_json::json;
@@ -48,6 +49,9 @@ const NOT_PASSED_ON: [&str; 15] = [
     "e2b-sandbox-port",
     "traceparent",
 ];
+
+/// The most that whoever shows nothing may send.
+const LARGEST_OF_STRANGERS: usize = 64 << 10;
 
 /// What only the host tells a guest.
 const INTERNAL: [&str; 7] =
@@ -110,12 +114,16 @@ impl Gateway {
         // Only files have signed addresses.
         let is_signed = target.signer.is_some()
             || (request.uri.path() == "/files" && Signed::read(&request).is_some());
+        let mut body = body;
         let caller = match target.signer {
             Some(signer) => signer,
             None => match self.visitor(&id, &request).await {
                 Some(caller) => caller,
                 None if is_signed || is_asking_for_life(&request) => Caller::soma(),
-                None if is_about_contexts(target.port, &request) => Caller::soma(),
+                None if is_about_contexts(target.port, &request) => {
+                    body = Body::new(Limited::new(body, LARGEST_OF_STRANGERS));
+                    Caller::soma()
+                }
                 None => return unauthorized(),
             },
         };

@@ -302,7 +302,7 @@ pub struct Install {
     /// `pip`, `uv`, `npm` or `r`; what fits the language where it is missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub manager: Option<String>,
-    /// As long as it may take; ten minutes where it is missing.
+    /// As long as it may take; ten minutes where it is missing or zero.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
 }

@@ -15,6 +15,7 @@ use guest_proto::code::{ContextState, EventKind, Failure, Language, Status};
 use serde::Deserialize;
 use tokio::time::{Instant, sleep_until};
 
+use super::context::Orders;
 use super::execution::{Execution, Work};
 use super::frame::{self, Done, Frame};
 use super::kernel::News;
@@ -56,6 +57,8 @@ enum Ending {
     Stubborn,
     /// The context is to have another kernel, or none.
     Ordered,
+    /// Nobody wanted it any more before there was a kernel.
+    Unwanted,
 }
 
 /// Interrupts that are sent again.
@@ -89,7 +92,8 @@ impl Runner {
     pub(super) async fn execute(&mut self, execution: &Arc<Execution>) {
         let Some(mut work) = execution.begin() else { return };
         let log = Arc::clone(&execution.log);
-        if let Err(problem) = self.ensure_kernel().await {
+        let Some(started) = self.start(execution).await else { return };
+        if let Err(problem) = started {
             let name = "KernelNotStarted".to_owned();
             let value = problem.clone();
             log.push(EventKind::Error(Failure { name, value, traceback: String::new() }));
@@ -108,10 +112,11 @@ impl Runner {
             log.push(EventKind::Stderr { text });
         }
         let mut voice = Voice::new(&log, &work.limits, &self.state.code.spools, &execution.id);
-        for (stream, bytes) in self.take_background() {
+        for (stream, bytes) in self.background.take() {
             voice.output(stream, &bytes).await;
         }
         if let Some(kernel) = &mut self.kernel {
+            kernel.settle().await;
             kernel.send(request(count, execution.language, &work));
         }
         let mut stopping = Stopping::No;
@@ -119,6 +124,25 @@ impl Runner {
         voice.close().await;
         let hushed = voice.hushed.take();
         self.conclude(execution, ending, stopping, work.timeout, hushed).await;
+    }
+
+    /// Has a kernel for an execution. None where it was over before there was one.
+    async fn start(&mut self, execution: &Execution) -> Option<Result<(), String>> {
+        let (mut orders, mut cancelled) = (self.orders.clone(), execution.cancelled.subscribe());
+        let restarts = self.obeyed.restarts;
+        let ordered = async {
+            let is_meant = |orders: &Orders| orders.deleted || orders.restarts != restarts;
+            drop(orders.wait_for(is_meant).await);
+        };
+        let unwanted = async { drop(cancelled.wait_for(|cancelled| *cancelled).await) };
+        let ending = tokio::select! {
+            biased;
+            () = ordered => Ending::Ordered,
+            () = unwanted => Ending::Unwanted,
+            started = self.ensure_kernel() => return Some(started),
+        };
+        self.conclude(execution, ending, Stopping::No, None, None).await;
+        None
     }
 
     /// Passes on what the cell says, until it is over one way or another.
@@ -133,6 +157,8 @@ impl Runner {
         let mut cancelled = execution.cancelled.subscribe();
         // The time of a start is not the cell's.
         let mut started = false;
+        // An interrupt that came before: sent now, it would end what is not a kernel yet.
+        let mut owed = false;
         let mut deadline = Some(Instant::now() + STARTING);
         let mut insisting = Insisting { heard: false, left: 0, next: Instant::now() };
         loop {
@@ -143,6 +169,13 @@ impl Runner {
                 started = true;
                 voice.log.push(EventKind::Started { execution_count: count });
                 deadline = work.timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+                if owed {
+                    kernel.interrupt();
+                    insisting.begin();
+                    if *stopping != Stopping::No {
+                        deadline = Some(Instant::now() + GRACE);
+                    }
+                }
             }
             let is_stopping = *stopping != Stopping::No;
             let expiry = pin!(expire(deadline));
@@ -154,16 +187,19 @@ impl Runner {
                         return Ending::Ordered;
                     }
                     self.obeyed.interrupts = orders.interrupts;
-                    kernel.interrupt();
-                    insisting.begin();
+                    owed = !started;
+                    if started {
+                        kernel.interrupt();
+                        insisting.begin();
+                    }
                     continue;
                 }
                 () = expiry => {
-                    if is_stopping {
-                        return Ending::Stubborn;
-                    }
                     if !started {
                         return Ending::Lost("it was not ready in time".to_owned());
+                    }
+                    if is_stopping {
+                        return Ending::Stubborn;
                     }
                     *stopping = Stopping::Late;
                     kernel.interrupt();
@@ -173,9 +209,12 @@ impl Runner {
                 }
                 _ = cancelled.wait_for(|cancelled| *cancelled), if !is_stopping => {
                     *stopping = Stopping::Unwanted;
-                    kernel.interrupt();
-                    insisting.begin();
-                    deadline = Some(Instant::now() + GRACE);
+                    owed = !started;
+                    if started {
+                        kernel.interrupt();
+                        insisting.begin();
+                        deadline = Some(Instant::now() + GRACE);
+                    }
                     continue;
                 }
                 () = insisting.due() => {
@@ -195,7 +234,12 @@ impl Runner {
                     let refusal = b"nobody answers: this execution was asked for without input";
                     kernel.send(frame::encode("refuse", &[refusal]));
                 }
-                News::Frame(frame) => voice.frame(frame, *stopping == Stopping::Late).await,
+                News::Frame(frame) => {
+                    if matches!(frame, Frame::Input(_)) {
+                        execution.asks();
+                    }
+                    voice.frame(frame, *stopping == Stopping::Late).await;
+                }
                 News::Written(stream, bytes) => voice.output(stream, &bytes).await,
                 News::Ended(how) => return Ending::Lost(self.why(how)),
                 News::Broken(problem) => return Ending::Lost(format!("{problem}, and was killed")),
@@ -257,6 +301,10 @@ impl Runner {
                 self.lose(reason.clone()).await;
                 fail("KernelDied", format!("the kernel died: {reason}; {LOST}"), String::new());
                 execution.end(Status::Died, Some(reason));
+            }
+            (Ending::Unwanted, _) => {
+                self.stand(ContextState::Idle, None);
+                execution.end(Status::Cancelled, Some("it was cancelled".to_owned()));
             }
             (Ending::Ordered, _) => {
                 let is_deleted = self.orders.borrow().deleted;

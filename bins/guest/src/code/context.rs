@@ -54,6 +54,8 @@ pub(super) struct Standing {
     pub(super) execution_count: u64,
     /// As many orders to restart were obeyed.
     pub(super) restarts: u64,
+    /// It is doing something, or about to.
+    pub(super) working: bool,
     /// When it was last used.
     pub(super) used: Instant,
 }
@@ -81,6 +83,7 @@ impl Context {
             reason: None,
             execution_count: 0,
             restarts: 0,
+            working: false,
             used: Instant::now(),
         };
         let created_at = super::text::now();
@@ -100,7 +103,7 @@ impl Context {
 
     /// Whether it does nothing and has nothing to do.
     pub(super) fn is_idle(&self) -> bool {
-        self.queue.capacity() == QUEUE && self.standing.borrow().state != ContextState::Busy
+        self.queue.capacity() == QUEUE && !self.standing.borrow().working
     }
 
     /// Interrupts its cell.

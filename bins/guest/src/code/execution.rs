@@ -1,7 +1,7 @@
 //! Executions: what was asked for, how it stands, and those that were a short while ago.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,6 +17,9 @@ const MOST_ENDED: usize = 64;
 
 /// As much code as may wait, in bytes, of all executions together.
 const MOST_WAITING: usize = 48 << 20;
+
+/// The longest answer to a question, in bytes.
+const LONGEST_ANSWER: usize = 1 << 20;
 
 /// What an execution is to do.
 #[derive(Debug)]
@@ -43,6 +46,8 @@ pub(super) struct Execution {
     status: Mutex<Status>,
     work: Mutex<Option<Work>>,
     answers: mpsc::Sender<String>,
+    /// It has asked something that nobody has answered.
+    asks: AtomicBool,
     /// Set when nobody wants it any more.
     pub(super) cancelled: watch::Sender<bool>,
     waiting: Arc<AtomicUsize>,
@@ -76,10 +81,21 @@ impl Execution {
         }
     }
 
+    /// It asks something.
+    pub(super) fn asks(&self) {
+        self.asks.store(true, Ordering::Relaxed);
+    }
+
     /// Gives an answer to a question; says why not, where that makes no sense.
     pub(super) fn answer(&self, text: String) -> Result<(), &'static str> {
         if self.log.is_over() {
             return Err("the execution is over");
+        }
+        if text.len() > LONGEST_ANSWER {
+            return Err("the answer is longer than a mebibyte");
+        }
+        if !self.asks.swap(false, Ordering::Relaxed) {
+            return Err("the execution asks nothing");
         }
         self.answers.try_send(text).map_err(|_| "the execution has answers that it did not read")
     }
@@ -133,7 +149,8 @@ pub(super) struct Executions {
 impl Executions {
     /// A new execution in a context, which waits for its turn; none when too much waits.
     pub(super) fn add(&self, context_id: &str, asked: Asked) -> Option<Arc<Execution>> {
-        let weight = asked.code.len() + asked.environment.len() * 64;
+        let variables = asked.environment.iter().map(|(name, value)| name.len() + value.len() + 64);
+        let weight = asked.code.len() + variables.sum::<usize>();
         if self.waiting.load(Ordering::Relaxed) + weight > MOST_WAITING {
             return None;
         }
@@ -150,6 +167,7 @@ impl Executions {
             status: Mutex::new(Status::Queued),
             work: Mutex::new(Some(work)),
             answers,
+            asks: AtomicBool::new(false),
             cancelled: watch::Sender::new(false),
             waiting: Arc::clone(&self.waiting),
             weight,

@@ -13,7 +13,7 @@ const LONGEST_LINE: usize = 200;
 const LARGEST_PAYLOAD: usize = 64 << 20;
 
 /// The longest payload with forms of a value, or with an error, that is gathered.
-pub(super) const LARGEST_BUNDLE: usize = 16 << 20;
+pub(super) const LARGEST_BUNDLE: usize = 8 << 20;
 
 /// The same of everything else.
 const LARGEST_WORD: usize = 1 << 20;

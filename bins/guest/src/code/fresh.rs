@@ -43,6 +43,8 @@ pub(super) struct Fresh {
     handle: Handle,
     ended: watch::Receiver<Option<How>>,
     deadline: Option<Instant>,
+    /// Until when the pipes are read, once it has ended.
+    last_words: Option<Instant>,
     limit: Option<Duration>,
     events: VecDeque<Bytes>,
     over: bool,
@@ -100,6 +102,7 @@ impl Fresh {
             handle,
             ended,
             deadline: limit.and_then(|limit| Instant::now().checked_add(limit)),
+            last_words: None,
             limit,
             events: VecDeque::new(),
             over: false,
@@ -125,26 +128,32 @@ impl Fresh {
         if has_ended && !is_open {
             return self.finish();
         }
+        if has_ended && self.last_words.is_none() {
+            self.last_words = Some(Instant::now() + LAST_WORDS);
+        }
+        // Whatever it writes, its time and its end are looked at first.
         tokio::select! {
             biased;
-            lines = read(&mut self.stdout), if self.stdout.is_some() => {
-                self.say(Stream::Stdout, &lines);
-            }
-            lines = read(&mut self.stderr), if self.stderr.is_some() => {
-                self.say(Stream::Stderr, &lines);
-            }
-            () = end(&mut self.ended), if !has_ended => {}
-            () = sleep(LAST_WORDS), if has_ended => {
-                // Children that it left behind hold them.
-                self.stdout = None;
-                self.stderr = None;
-            }
-            () = expire(self.deadline) => {
+            () = expire(self.deadline), if !has_ended => {
                 let limit = self.limit.unwrap_or_default().as_millis();
                 let data = format!("the time of {limit} ms was over: the process was killed");
                 self.handle.kill();
                 self.tell(3, &data, None);
                 self.over = true;
+            }
+            () = end(&mut self.ended), if !has_ended => {
+                self.last_words = Some(Instant::now() + LAST_WORDS);
+            }
+            () = expire(self.last_words) => {
+                // Children that it left behind hold them.
+                self.say(Stream::Stdout, &[]);
+                self.say(Stream::Stderr, &[]);
+            }
+            lines = read(&mut self.stdout), if self.stdout.is_some() => {
+                self.say(Stream::Stdout, &lines);
+            }
+            lines = read(&mut self.stderr), if self.stderr.is_some() => {
+                self.say(Stream::Stderr, &lines);
             }
             () = sleep(SILENCE), if !has_ended => {
                 self.events.push_back(Bytes::from_static(b": \n\n"));

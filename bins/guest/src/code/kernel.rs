@@ -6,29 +6,29 @@
 //! others the pipes are emptied before a frame is handled.
 
 use std::collections::VecDeque;
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut as _, Bytes, BytesMut};
-use rustix::io::ioctl_fionread;
+use bytes::{Bytes, BytesMut};
 use rustix::process::{Pid, Signal};
 use serde::Deserialize;
-use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe;
 use tokio::sync::watch;
+use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::frame::{Frame, Parser, Stream};
+use super::pipes::{CHUNK, LARGE_PIPE, chunk, read, readable, take_now, waiting, write};
 use crate::files::blocking;
 use crate::keeper::{Order, tree};
 use crate::process::{Control, Exit, fell};
 
-/// As much as is read at once.
-const CHUNK: usize = 128 << 10;
+/// As much of what was written by itself as waits to be handled. The rest waits in its pipe.
+const MOST_PENDING: usize = 2 * LARGE_PIPE;
 
-/// The size of a pipe through which much flows.
-const LARGE_PIPE: usize = 1 << 20;
+/// As many things as are handled before others have their turn: what is there already is handled
+/// without waiting, and could be handled for ever.
+const TURN: u32 = 64;
 
 /// How long a kernel that closed its channel has to end.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -46,6 +46,11 @@ pub(super) struct Kernel {
     parser: Parser,
     /// Said and not yet handled.
     pending: VecDeque<News>,
+    /// As many bytes of that as were written by itself.
+    written: usize,
+    handled: u32,
+    /// The walk over processes that an interrupt takes, while it goes on.
+    walk: Option<JoinHandle<()>>,
     /// Read from a pipe, and still to find its place among frames.
     held: Option<(Stream, Bytes)>,
     /// To be written to it.
@@ -116,6 +121,9 @@ impl Kernel {
             handle,
             parser: Parser::default(),
             pending: VecDeque::new(),
+            written: 0,
+            handled: 0,
+            walk: None,
             held: None,
             outgoing: VecDeque::new(),
             frames_first: false,
@@ -131,8 +139,16 @@ impl Kernel {
 
     /// The next thing that it said or did. Nothing is lost when the caller waits no longer.
     pub(super) async fn next(&mut self) -> News {
+        self.handled += 1;
+        if self.handled >= TURN {
+            self.handled = 0;
+            tokio::task::yield_now().await;
+        }
         loop {
             if let Some(news) = self.pending.pop_front() {
+                if let News::Written(_, bytes) = &news {
+                    self.written -= bytes.len();
+                }
                 return news;
             }
             match self.parser.next() {
@@ -144,8 +160,15 @@ impl Kernel {
         }
     }
 
+    /// Waits until an interrupt is delivered, so that it is not the next cell's.
+    pub(super) async fn settle(&mut self) {
+        if let Some(walk) = self.walk.take() {
+            let _ = walk.await;
+        }
+    }
+
     /// Interrupts its cell, as a terminal would.
-    pub(super) fn interrupt(&self) {
+    pub(super) fn interrupt(&mut self) {
         if let Some(pipe) = &self.pipes.interrupts {
             let _ = pipe.try_write(&[1]);
         }
@@ -156,7 +179,7 @@ impl Kernel {
             }
             Handle::Forked { pid, keeper } => {
                 let (pid, keeper) = (*pid, *keeper);
-                aside(move || tree::signal_led(keeper, pid, Signal::INT));
+                self.walk = Some(aside(move || tree::signal_led(keeper, pid, Signal::INT)));
             }
         }
     }
@@ -208,8 +231,8 @@ impl Kernel {
                     *from = None;
                 }
             }
-            written = chunk(stdout), if stdout.is_some() => self.written(Stream::Stdout, written),
-            written = chunk(stderr), if stderr.is_some() => self.written(Stream::Stderr, written),
+            () = readable(stdout.as_ref()) => self.written(Stream::Stdout),
+            () = readable(stderr.as_ref()) => self.written(Stream::Stderr),
             how = end(&mut self.ended, is_open) => {
                 if let Some(how) = how {
                     self.drain(how);
@@ -223,18 +246,27 @@ impl Kernel {
     }
 
     /// Takes what was written by itself, after the frames that came before it.
-    fn written(&mut self, stream: Stream, written: io::Result<Bytes>) {
-        let Ok(bytes) = written else { return self.close(stream) };
+    fn written(&mut self, stream: Stream) {
+        // Frames that came before are in their pipe by now, whether the runtime has heard of it or
+        // not. What comes into it after this was read is later. One that is there already and is
+        // later says so, and takes what was before it.
+        let mut ahead = self.pipes.from.as_ref().map_or(0, waiting);
+        let pipe = match stream {
+            Stream::Stdout => &self.pipes.stdout,
+            Stream::Stderr => &self.pipes.stderr,
+        };
+        let Some(Ok(bytes)) = pipe.as_ref().map(chunk) else { return self.close(stream) };
+        let Some(bytes) = bytes else { return };
         if bytes.is_empty() {
             return self.close(stream);
         }
         if self.frames_first {
-            // Frames that came before are in their pipe by now, whether the runtime has heard of
-            // it or not. One that came later says so, and takes what was before it.
             self.held = Some((stream, bytes));
             while let Some(from) = &self.pipes.from
-                && take_now(from, &mut self.parser.buffer, CHUNK)
+                && ahead > 0
+                && take_now(from, &mut self.parser.buffer, ahead.min(CHUNK))
             {
+                ahead -= ahead.min(CHUNK);
                 loop {
                     match self.parser.next() {
                         Ok(Some(frame)) => self.in_order(frame),
@@ -246,13 +278,10 @@ impl Kernel {
                         }
                     }
                 }
-                if self.pending.len() > 64 {
-                    break;
-                }
             }
             self.take_held(stream, usize::MAX);
         } else {
-            self.pending.push_back(News::Written(stream, bytes));
+            self.put(stream, bytes);
         }
     }
 
@@ -268,9 +297,14 @@ impl Kernel {
         }
         let length = taken.len();
         if length > 0 {
-            self.pending.push_back(News::Written(stream, taken));
+            self.put(stream, taken);
         }
         length
+    }
+
+    fn put(&mut self, stream: Stream, bytes: Bytes) {
+        self.written += bytes.len();
+        self.pending.push_back(News::Written(stream, bytes));
     }
 
     /// Takes what is left after its end.
@@ -295,19 +329,20 @@ impl Kernel {
     /// Takes as much as was written to a pipe by now, and no more than that.
     fn take_written(&mut self, stream: Stream, mut most: usize) {
         most -= self.take_held(stream, most);
+        most = most.min(MOST_PENDING.saturating_sub(self.written));
         let pipe = match stream {
             Stream::Stdout => &self.pipes.stdout,
             Stream::Stderr => &self.pipes.stderr,
         };
         let Some(pipe) = pipe else { return };
         while most > 0 {
-            let there = ioctl_fionread(pipe).ok().and_then(|there| usize::try_from(there).ok());
-            let Some(there @ 1..) = there else { return };
+            let there @ 1.. = waiting(pipe) else { return };
             let mut buffer = BytesMut::new();
             if !take_now(pipe, &mut buffer, there.min(most)) {
                 return;
             }
             most = most.saturating_sub(buffer.len());
+            self.written += buffer.len();
             self.pending.push_back(News::Written(stream, buffer.freeze()));
         }
     }
@@ -339,61 +374,22 @@ impl Handle {
 }
 
 /// Walks over processes beside everything else, and not many walks at once.
-fn aside(walk: impl FnOnce() + Send + 'static) {
+fn aside(walk: impl FnOnce() + Send + 'static) -> JoinHandle<()> {
     crate::spawn(async move {
         let _ = blocking::start_short(walk).await.await;
-    });
+    })
 }
 
 /// How it ended, when it has; none when it still runs long after its channel was closed.
 async fn end(ended: &mut watch::Receiver<Option<How>>, is_open: bool) -> Option<How> {
     let how = async {
-        let how = ended.wait_for(Option::is_some).await;
-        how.ok().and_then(|how| *how).unwrap_or(How::Unknown)
+        let seen = ended.wait_for(Option::is_some).await.ok().and_then(|how| *how);
+        match seen {
+            Some(how) => how,
+            // Whoever would have seen its end is gone, and it may run on for long.
+            None if is_open => std::future::pending().await,
+            None => How::Unknown,
+        }
     };
     if is_open { Some(how.await) } else { timeout(PATIENCE, how).await.ok() }
-}
-
-/// Reads what is there, or waits for it.
-async fn read(pipe: &mut Option<pipe::Receiver>, buffer: &mut BytesMut) -> io::Result<usize> {
-    let Some(pipe) = pipe else { return std::future::pending().await };
-    buffer.reserve(CHUNK);
-    let read = pipe.read_buf(&mut buffer.limit(CHUNK)).await?;
-    if read == 64 << 10 {
-        // It was full. It may be refused when the user's pipes are large already.
-        let _ = rustix::pipe::fcntl_setpipe_size(&*pipe, LARGE_PIPE);
-    }
-    Ok(read)
-}
-
-async fn chunk(pipe: &mut Option<pipe::Receiver>) -> io::Result<Bytes> {
-    let mut buffer = BytesMut::new();
-    read(pipe, &mut buffer).await?;
-    Ok(buffer.freeze())
-}
-
-/// Reads what is there, without waiting; false where there is nothing.
-fn take_now(pipe: &pipe::Receiver, buffer: &mut BytesMut, most: usize) -> bool {
-    let before = buffer.len();
-    buffer.resize(before + most, 0);
-    let read = rustix::io::read(pipe, &mut buffer[before..]).unwrap_or(0);
-    buffer.truncate(before + read);
-    read > 0
-}
-
-/// Writes as much as there is room for.
-fn write(pipe: &pipe::Sender, outgoing: &mut VecDeque<Bytes>) -> io::Result<()> {
-    while let Some(frame) = outgoing.front_mut() {
-        match pipe.try_write(frame) {
-            Ok(written) => {
-                let _ = frame.split_to(written);
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-            Err(error) => return Err(error),
-        }
-        if frame.is_empty() {
-            outgoing.pop_front();
-        }
-    }
-    Ok(())
 }

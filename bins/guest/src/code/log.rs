@@ -12,7 +12,7 @@ use std::time::Duration;
 use guest_proto::code::{Event, EventKind};
 use serde_json::value::RawValue;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::text;
 use crate::process::Budget;
@@ -32,6 +32,9 @@ const OVERHEAD: usize = 200;
 
 /// As many events of no weight as are kept: notes, questions, clearings.
 const MOST_SMALL: usize = 1000;
+
+/// As many as read one execution at a time.
+const MOST_READERS: usize = 8;
 
 /// How long a reader that takes nothing is waited for.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -91,6 +94,9 @@ impl Log {
 
     /// Adds an event, once those who follow have read what has to go for it.
     pub(super) async fn publish(&self, kind: EventKind<Value>) {
+        // Where the last of those who are waited for is, and since when. That others read, or
+        // come and go, moves nothing.
+        let mut last: Option<(u64, Instant)> = None;
         loop {
             let room = self.room.notified();
             tokio::pin!(room);
@@ -98,7 +104,14 @@ impl Log {
             if self.make_room(weight(&kind), is_output(&kind)) {
                 break;
             }
-            if timeout(PATIENCE, room).await.is_err() {
+            let now = Instant::now();
+            let Some(place) = self.last_place() else { continue };
+            let since = match last {
+                Some((before, since)) if before == place => since,
+                _ => now,
+            };
+            last = Some((place, since));
+            if timeout_at(since + PATIENCE, room).await.is_err() {
                 self.give_up_waiting();
             }
         }
@@ -158,6 +171,11 @@ impl Log {
         Reader { log: Arc::clone(self), number: reader, next: from }
     }
 
+    /// Whether as many read as may at one time: each holds what it has not sent yet.
+    pub(super) fn is_crowded(&self) -> bool {
+        self.lock().readers.len() >= MOST_READERS
+    }
+
     /// Lets the oldest go until there is room; false where somebody still has to read it.
     fn make_room(&self, weight: usize, output: bool) -> bool {
         if weight == 0 {
@@ -187,10 +205,15 @@ impl Log {
         true
     }
 
+    /// Where the last of those is who are waited for.
+    fn last_place(&self) -> Option<u64> {
+        let inner = self.lock();
+        inner.readers.iter().filter(|place| place.waited_for).map(|place| place.next).min()
+    }
+
     fn give_up_waiting(&self) {
+        let oldest = self.last_place();
         let mut inner = self.lock();
-        let waited_for = inner.readers.iter().filter(|place| place.waited_for);
-        let oldest = waited_for.map(|place| place.next).min();
         for place in &mut inner.readers {
             // Those further on were only waiting too.
             place.waited_for &= Some(place.next) != oldest;
@@ -374,6 +397,29 @@ mod tests {
             log.publish(output(64 << 10)).await;
         }
         assert!(matches!(reader.next().await, Some(Read::Missed { .. })));
+    }
+
+    #[tokio::test]
+    async fn others_who_look_do_not_keep_up_one_who_reads_nothing() {
+        let log = log();
+        let mut stuck = log.read(0);
+        let other = Arc::clone(&log);
+        let looking = crate::spawn(async move {
+            loop {
+                while other.read(0).try_next().is_some() {
+                    tokio::time::sleep(Duration::from_millis(500)).await;
+                }
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        });
+        let writing = async {
+            for _ in 0..40 {
+                log.publish(output(64 << 10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), writing).await.unwrap();
+        looking.abort();
+        assert!(matches!(stuck.next().await, Some(Read::Missed { .. })));
     }
 
     #[tokio::test]

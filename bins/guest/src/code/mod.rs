@@ -8,6 +8,7 @@
 //! What is between a kernel and the guest is told in `kernels/README.md`; [`kernel`] and [`frame`]
 //! are this side of it. What clients see is in [`http`], in two dialects.
 
+mod background;
 mod bundle;
 mod cell;
 mod context;
@@ -22,6 +23,7 @@ mod kernel;
 mod log;
 mod nursery;
 mod packages;
+mod pipes;
 mod programs;
 mod runner;
 mod spool;
@@ -227,8 +229,16 @@ fn folder(state: &State, asked: Option<&str>) -> Result<String, ContextError> {
     }
 }
 
+/// The longest environment, in bytes: about as much as a process can be given.
+const MOST_VARIABLES: usize = 1 << 20;
+
 /// Refuses what cannot be an environment variable.
 fn check_variables(variables: &BTreeMap<String, String>) -> Result<(), ContextError> {
+    let length: usize = variables.iter().map(|(name, value)| name.len() + value.len()).sum();
+    if length > MOST_VARIABLES {
+        let problem = format!("the variables are longer than {MOST_VARIABLES} bytes together");
+        return Err(ContextError::Invalid(problem));
+    }
     for (name, value) in variables {
         if name.is_empty() || name.contains(['=', '\0']) || value.contains('\0') {
             let name: String = name.chars().take(40).collect();

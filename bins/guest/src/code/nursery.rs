@@ -36,6 +36,9 @@ use crate::state::State;
 /// How long a fork may take: the first has to wait for the imports.
 const LONGEST: Duration = Duration::from_mins(2);
 
+/// How long it may take nothing that it is told.
+const TAKING: Duration = Duration::from_secs(5);
+
 /// As many modules as are shared.
 const MOST_MODULES: usize = 64;
 
@@ -122,14 +125,17 @@ impl Nurseries {
         let new: Vec<String> = {
             let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
             let new = names.into_iter().filter(is_name).take(MOST_MODULES);
-            let new = new.filter(|name| !modules.contains(name)).collect::<Vec<_>>();
             let room = MOST_MODULES.saturating_sub(modules.len());
-            modules.extend(new.iter().take(room).cloned());
+            let new = new.filter(|name| !modules.contains(name)).take(room).collect::<Vec<_>>();
+            modules.extend(new.iter().cloned());
             new
         };
-        if !new.is_empty()
-            && let Some(nursery) = self.current.lock().await.as_ref()
-        {
+        if new.is_empty() {
+            return;
+        }
+        // Not while others have to wait for the same nursery.
+        let nursery = self.current.lock().await.clone();
+        if let Some(nursery) = nursery {
             let _ = nursery.preload(&new).await;
         }
     }
@@ -288,8 +294,15 @@ impl Nursery {
 
     async fn send(&self, packet: &[u8], along: &[OwnedFd]) -> io::Result<()> {
         let along: Vec<_> = along.iter().map(|end| end.as_fd()).collect();
-        let send = || fdpass::send(&self.socket, packet, &along, SendFlags::DONTWAIT);
-        self.socket.async_io(Interest::WRITABLE, send).await.map(|_| ())
+        let write = || fdpass::send(&self.socket, packet, &along, SendFlags::DONTWAIT);
+        let sent = timeout(TAKING, self.socket.async_io(Interest::WRITABLE, write)).await;
+        let Ok(sent) = sent else {
+            // Whoever stopped it has to do without; its kernels go on.
+            self.stale.store(true, Ordering::Relaxed);
+            self.handle.kill();
+            return Err(io::ErrorKind::BrokenPipe.into());
+        };
+        sent.map(|_| ())
     }
 
     /// Hears what it says, until it is gone or not needed any more.
@@ -324,7 +337,7 @@ impl Nursery {
         match words[..] {
             ["forked", id, pid, _] => {
                 let asked = id.parse().ok().and_then(|id| inner.asked.remove(&id));
-                let pid = pid.parse().ok().and_then(Pid::from_raw);
+                let pid = pid.parse().ok().filter(|pid| *pid > 0).and_then(Pid::from_raw);
                 if let (Some((answer, end)), Some(pid)) = (asked, pid) {
                     inner.kernels.insert(pid.as_raw_pid(), end);
                     let _ = answer.send(Forked::Pid(pid));

@@ -1,5 +1,6 @@
 //! Installing packages: names are checked, and nothing goes through a shell.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,9 @@ const LONGEST: usize = 200;
 
 /// How long an installation may take, when nobody says.
 const USUAL_TIME: Duration = Duration::from_mins(10);
+
+/// How long the pipes of one that has ended are still read.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 
 /// As much of what it said as is told: the end of it.
 const TOLD: usize = 64 << 10;
@@ -45,7 +49,8 @@ pub(super) async fn install(
     asked: &Install,
 ) -> Result<Installed, Refused> {
     let (manager, arguments) = arguments(language, asked, has_uv(state))?;
-    let limit = asked.timeout_ms.map_or(USUAL_TIME, Duration::from_millis);
+    let limit = asked.timeout_ms.filter(|limit| *limit > 0);
+    let limit = limit.map_or(USUAL_TIME, Duration::from_millis);
     let failed = |problem: String| Installed {
         success: false,
         manager: manager.to_owned(),
@@ -218,8 +223,16 @@ async fn run(
     let (stdout, stderr, handle, mut ended) = adopt(state, launched);
     let mut said = Vec::new();
     let finished = async {
-        gather(stdout, stderr, &mut said).await;
-        ended.wait_for(Option::is_some).await.ok().and_then(|how| *how)
+        let mut end =
+            pin!(async { ended.wait_for(Option::is_some).await.ok().and_then(|how| *how) });
+        let mut gathering = pin!(gather(stdout, stderr, &mut said));
+        let how = tokio::select! {
+            how = &mut end => how,
+            () = &mut gathering => return end.await,
+        };
+        // Children that it left behind may hold its pipes.
+        let _ = timeout(LAST_WORDS, gathering).await;
+        how
     };
     let how = timeout(limit, finished).await;
     let mut output = String::from_utf8_lossy(&said).into_owned();

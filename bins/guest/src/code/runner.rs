@@ -9,15 +9,13 @@ use guest_proto::code::{Completions, ContextState, Status};
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Duration, timeout};
 
+use super::background::Background;
 use super::context::{Context, Ends, Job, Orders};
-use super::frame::{self, Frame, Stream};
+use super::frame::{self, Frame};
 use super::kernel::{How, Kernel, News};
 use super::start::{missing, start};
 use crate::process::{Before, Exit};
 use crate::state::State;
-
-/// As much as is held of what was written between cells.
-const BACKGROUND: usize = 64 << 10;
 
 /// How long completions may take.
 const COMPLETING: Duration = Duration::from_secs(5);
@@ -31,8 +29,7 @@ pub(super) struct Runner {
     /// Why the kernel before is gone, until somebody was told.
     pub(super) lost: Option<String>,
     /// What was written between cells.
-    pub(super) background: Vec<(Stream, Vec<u8>)>,
-    background_length: usize,
+    pub(super) background: Background,
     queue: mpsc::Receiver<Job>,
     pub(super) orders: watch::Receiver<Orders>,
     /// The orders that were obeyed.
@@ -56,8 +53,7 @@ impl Runner {
             context,
             kernel: None,
             lost: None,
-            background: Vec::new(),
-            background_length: 0,
+            background: Background::default(),
             queue: ends.queue,
             orders: ends.orders,
             obeyed: Orders::default(),
@@ -80,11 +76,10 @@ impl Runner {
                         return self.close();
                     }
                 }
-                Heard::Job(Some(Job::Execute(execution))) => self.execute(&execution).await,
-                Heard::Job(Some(Job::Complete { code, cursor, answer })) => {
-                    let completed = self.complete(&code, cursor).await;
-                    // Who asked may have gone.
-                    let _ = answer.send(completed);
+                Heard::Job(Some(job)) => {
+                    self.context.standing.send_modify(|standing| standing.working = true);
+                    self.work(job).await;
+                    self.context.standing.send_modify(|standing| standing.working = false);
                 }
                 Heard::Job(None) => return self.close(),
                 Heard::News(news) => self.hear(news).await,
@@ -92,6 +87,17 @@ impl Runner {
             if self.orders.borrow().deleted {
                 self.obey().await;
                 return self.close();
+            }
+        }
+    }
+
+    async fn work(&mut self, job: Job) {
+        match job {
+            Job::Execute(execution) => self.execute(&execution).await,
+            Job::Complete { code, cursor, answer } => {
+                let completed = self.complete(&code, cursor).await;
+                // Who asked may have gone.
+                let _ = answer.send(completed);
             }
         }
     }
@@ -115,8 +121,7 @@ impl Runner {
                 kernel.kill().await;
             }
             self.lost = None;
-            self.background.clear();
-            self.background_length = 0;
+            self.background = Background::default();
             self.context.standing.send_modify(|standing| {
                 standing.state = ContextState::Starting;
                 standing.reason = None;
@@ -168,12 +173,7 @@ impl Runner {
     async fn hear(&mut self, news: News) {
         match news {
             News::Frame(Frame::Output(stream, bytes)) | News::Written(stream, bytes) => {
-                self.background_length += bytes.len();
-                self.background.push((stream, bytes.to_vec()));
-                while self.background_length > BACKGROUND || self.background.len() > 1000 {
-                    let (_, gone) = self.background.remove(0);
-                    self.background_length -= gone.len();
-                }
+                self.background.put(stream, &bytes);
             }
             News::Frame(_) => {}
             News::Ended(how) => {
@@ -184,32 +184,29 @@ impl Runner {
         }
     }
 
-    /// What was written between cells, to be told now.
-    pub(super) fn take_background(&mut self) -> Vec<(Stream, Vec<u8>)> {
-        self.background_length = 0;
-        std::mem::take(&mut self.background)
-    }
-
     async fn complete(&mut self, code: &str, cursor: u64) -> Result<Completions, String> {
         self.ensure_kernel().await?;
         let Some(kernel) = &mut self.kernel else { return Ok(Completions::default()) };
         kernel.send(frame::encode(&format!("complete {cursor}"), &[code.as_bytes()]));
-        let mut others = Vec::new();
+        let (mut ending, background) = (None, &mut self.background);
         let answer = async {
             loop {
                 match kernel.next().await {
                     News::Frame(Frame::Completions(payload)) => break Some(payload),
-                    ending @ (News::Ended(_) | News::Broken(_)) => {
-                        others.push(ending);
+                    News::Frame(Frame::Output(stream, bytes)) | News::Written(stream, bytes) => {
+                        background.put(stream, &bytes);
+                    }
+                    News::Frame(_) => {}
+                    news @ (News::Ended(_) | News::Broken(_)) => {
+                        ending = Some(news);
                         break None;
                     }
-                    other => others.push(other),
                 }
             }
         };
         let answer = timeout(COMPLETING, answer).await;
-        for news in others {
-            self.hear(news).await;
+        if let Some(ending) = ending {
+            self.hear(ending).await;
         }
         let text = match answer {
             Ok(Some(payload)) => payload,

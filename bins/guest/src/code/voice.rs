@@ -11,6 +11,10 @@ use super::frame::{Frame, Stream};
 use super::log::Log;
 use super::spool::Spools;
 
+/// The longest question, and the longest name of something that is shown, in bytes.
+const LONGEST_PROMPT: usize = 4 << 10;
+const LONGEST_NAME: usize = 200;
+
 /// What a cell says, on its way to the log.
 pub(super) struct Voice<'a> {
     pub(super) log: &'a Log,
@@ -58,7 +62,10 @@ impl<'a> Voice<'a> {
             },
             Frame::Display(payload) => match Shown::parse(&payload) {
                 Some(shown) => {
-                    let (display_id, update) = (shown.display_id(), shown.update);
+                    let (mut display_id, update) = (shown.display_id(), shown.update);
+                    if let Some(name) = &mut display_id {
+                        shorten(name, LONGEST_NAME);
+                    }
                     let (bundle, metadata) = shown.bundle(self.limits.result);
                     let display = EventKind::Display { bundle, metadata, display_id, update };
                     self.log.publish(display).await;
@@ -82,7 +89,8 @@ impl<'a> Voice<'a> {
                     password: bool,
                 }
                 let asked: Asked = serde_json::from_slice(&payload).unwrap_or_default();
-                let Asked { prompt, password } = asked;
+                let Asked { mut prompt, password } = asked;
+                shorten(&mut prompt, LONGEST_PROMPT);
                 self.log.push(EventKind::Input { prompt, password });
             }
             Frame::TooLarge(length) => {
@@ -125,4 +133,9 @@ impl<'a> Voice<'a> {
     fn note(&self, text: &str) {
         self.log.push(EventKind::Note { text: text.to_owned() });
     }
+}
+
+/// Cuts a text, not inside of a character.
+fn shorten(text: &mut String, most: usize) {
+    text.truncate(text.floor_char_boundary(most));
 }

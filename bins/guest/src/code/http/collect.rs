@@ -30,7 +30,13 @@ pub(super) async fn collect(execution: &Arc<Execution>, mut reader: Reader) -> A
     let (mut stdout, mut stderr) = (Output::default(), Output::default());
     let mut shown = 0;
     while let Some(read) = reader.next().await {
-        let Read::Event(event) = read else { continue };
+        let event = match read {
+            Read::Event(event) => event,
+            Read::Missed { count, .. } => {
+                stderr.add(&format!("[{count} events had to go before they were read]\n"));
+                continue;
+            }
+        };
         match &event.kind {
             EventKind::Started { execution_count } => {
                 answer.execution_count = Some(*execution_count);

@@ -86,7 +86,7 @@ fn list(state: &Arc<State>) -> Result<Response<Body>, HttpError> {
 async fn create(body: Incoming, state: &Arc<State>) -> Result<Response<Body>, HttpError> {
     let request: NewContext = super::message(body).await?;
     let language = super::language(request.language.as_deref())?;
-    let environment = request.env_vars.unwrap_or_default();
+    let environment = BTreeMap::new();
     let wanted = Wanted { language, cwd: request.cwd, environment, passing: false };
     let context = Code::create(state, wanted)?;
     let (id, cwd) = (context.id.clone(), context.cwd.clone());

@@ -184,6 +184,10 @@ fn follow(head: &Parts, execution: &Arc<Execution>) -> Result<Response<Body>, Ht
         Some("false" | "0") => false,
         Some(_) => return Err(HttpError::bad_request("'follow' is true or false")),
     };
+    if execution.log.is_crowded() {
+        let message = "too many read this execution already: wait for one of them";
+        return Err(HttpError::new(StatusCode::TOO_MANY_REQUESTS, message));
+    }
     Ok(lines(execution, from, follow))
 }
 
