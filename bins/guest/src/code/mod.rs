@@ -30,6 +30,7 @@ mod spool;
 mod start;
 mod text;
 mod voice;
+mod words;
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

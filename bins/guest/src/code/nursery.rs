@@ -18,9 +18,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use serde::Serialize;
 use sys_linux::fdpass;
-use tokio::io::{AsyncReadExt as _, Interest};
+use tokio::io::Interest;
 use tokio::net::UnixDatagram;
-use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 use tokio::time::timeout;
 
@@ -29,6 +28,7 @@ use super::frame;
 use super::kernel::{Handle, How, Kernel, Pipes};
 use super::programs::program;
 use super::start::{adopt, command, give, missing, not_started, receiver, sender};
+use super::words::{TOLD, Words};
 use crate::process::{Exit, Wish};
 use crate::spawner::Command;
 use crate::state::State;
@@ -44,9 +44,6 @@ const MOST_MODULES: usize = 64;
 
 /// The largest packet that is taken.
 const LARGEST_PACKET: usize = 64 << 10;
-
-/// As much of what a nursery wrote as is told when it fails.
-const TOLD: usize = 2000;
 
 /// The nursery of the sandbox, and what shall be in it.
 #[derive(Debug, Default)]
@@ -66,8 +63,7 @@ struct Nursery {
     stale: AtomicBool,
     handle: Handle,
     ended: watch::Receiver<Option<How>>,
-    /// The last that it wrote.
-    words: Arc<Mutex<Vec<u8>>>,
+    words: Words,
 }
 
 #[derive(Debug, Default)]
@@ -102,10 +98,10 @@ impl Nurseries {
             let nursery = self.current(state).await?;
             match nursery.fork(context).await {
                 Ok(Some(kernel)) => return Ok(kernel),
-                Ok(None) => problem = nursery.last_words(),
+                Ok(None) => problem = nursery.words.told(),
                 Err(error) => {
                     let failed = not_started(Language::Python, &error);
-                    return Err(format!("{failed}{}", nursery.last_words()));
+                    return Err(format!("{failed}{}", nursery.words.told()));
                 }
             }
             self.retire(&nursery).await;
@@ -188,9 +184,9 @@ impl Nursery {
         let (stdout, stderr, handle, ended) = adopt(state, launched);
         rustix::io::ioctl_fionbio(&ours, true)?;
         let socket = UnixDatagram::from_std(ours.into())?;
-        let words = Arc::new(Mutex::new(Vec::new()));
+        let words = Words::default();
         for pipe in [stdout, stderr].into_iter().flatten() {
-            crate::spawn(listen(pipe, Arc::clone(&words)));
+            words.listen(pipe);
         }
         let nursery = Arc::new(Self {
             command,
@@ -365,12 +361,6 @@ impl Nursery {
         }
     }
 
-    fn last_words(&self) -> String {
-        let words = self.words.lock().unwrap_or_else(PoisonError::into_inner);
-        let words = String::from_utf8_lossy(&words).trim().to_owned();
-        if words.is_empty() { String::new() } else { format!("; it said: {words}") }
-    }
-
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -389,15 +379,4 @@ fn how_ended(how: &str) -> How {
         _ => None,
     };
     exit.map_or(How::Unknown, How::Exit)
-}
-
-/// Keeps the last of what it writes.
-async fn listen(mut pipe: pipe::Receiver, words: Arc<Mutex<Vec<u8>>>) {
-    let mut buffer = [0; 4096];
-    while let Ok(length @ 1..) = pipe.read(&mut buffer).await {
-        let mut words = words.lock().unwrap_or_else(PoisonError::into_inner);
-        words.extend_from_slice(&buffer[..length]);
-        let surplus = words.len().saturating_sub(TOLD);
-        words.drain(..surplus);
-    }
 }
