@@ -33,6 +33,7 @@ setup: ## install what is missing, and say what and why
 	@scripts/get-criu || true
 	@scripts/get-e2b || true
 	@scripts/get-interpreters || true
+	@scripts/get-sshd || true
 	@scripts/get-leap0 || true
 	@scripts/get-schemathesis || true
 

@@ -6,6 +6,7 @@ mod command_line;
 mod refusals;
 mod registries;
 mod secrets;
+mod ssh;
 mod world;
 
 use serde_json::{Value, json};

@@ -157,7 +157,8 @@ pub(super) fn git() -> (TempDir, SocketAddr) {
     (folder, address)
 }
 
-fn serve(act: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
+/// Serves each connection in a thread of its own.
+pub(super) fn serve(act: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     let listener = TcpListener::bind((HERE, 0)).unwrap();
     let address = listener.local_addr().unwrap();
     thread::spawn(move || {
