@@ -49,6 +49,14 @@ fn ssh_talks_to_where_it_may() {
     let world = World::new();
     let secrets = secrets();
     let told = secrets.path().join("told");
+    // Whoever serves may not come to where it lies.
+    let copy = secrets.path().join("server");
+    let from = Path::new(&server).parent().unwrap();
+    let mut cp = sys_linux::command::command("cp");
+    if !cp.arg("-r").args([from, &copy]).stderr(Stdio::null()).status().unwrap().success() {
+        return skip(name, "whoever runs the tests cannot read the server");
+    }
+    let server = copy.join("sshd");
     let address = serve(move |stream| {
         let mut sshd = sys_linux::command::command("setpriv");
         if is_root() {
