@@ -27,7 +27,6 @@ pub(crate) async fn follow(
 ) -> Response {
     let header = request.headers().get("traceparent").and_then(|value| value.to_str().ok());
     let trace = TraceId::from_header(header);
-    request.extensions_mut().insert(RequestId(trace.request_id()));
     let method = request.method().clone();
     let peer = match request.extensions().get() {
         Some(Peer::Local { .. }) => "local",
@@ -36,10 +35,12 @@ pub(crate) async fn follow(
     };
     // The path may hold names of files and the query secrets: neither is logged.
     let span = info_span!(
-        "request", request = trace.request_id(), %method, peer,
+        "request", request = tracing::field::Empty, %method, peer,
         route = tracing::field::Empty, status = tracing::field::Empty,
     );
-    trace.adopt(&span);
+    let trace = trace.adopt(&span);
+    span.record("request", trace.request_id());
+    request.extensions_mut().insert(RequestId(trace.request_id()));
     let begun = Instant::now();
     *gateway.shared.active.lock().unwrap_or_else(PoisonError::into_inner) = begun;
     let mut response = match HeaderValue::from_str(&trace.to_traceparent()) {

@@ -84,18 +84,29 @@ impl TraceId {
         spell(&self.trace)
     }
 
-    /// Puts a span of ours into this trace, so that a collector shows it there. Does nothing where
-    /// no traces are sent. It must be done before the span is entered.
-    pub fn adopt(&self, span: &Span) {
-        let parent = SpanContext::new(
-            opentelemetry::TraceId::from_bytes(self.trace),
-            SpanId::from_bytes(self.caller.unwrap_or(self.span)),
-            TraceFlags::new(self.flags),
-            true,
-            TraceState::default(),
-        );
-        // It fails where nothing listens.
-        let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+    /// Puts a span of ours into this trace, so that a collector shows it there, and says which
+    /// place it has: below its caller's, or, where nobody calls, at the top of a trace whose id the
+    /// collector's side has chosen. Changes nothing where no traces are sent. It must be done before
+    /// the span is entered.
+    #[must_use = "where traces are sent, the request goes by what this returns"]
+    pub fn adopt(self, span: &Span) -> Self {
+        if let Some(caller) = self.caller {
+            let parent = SpanContext::new(
+                opentelemetry::TraceId::from_bytes(self.trace),
+                SpanId::from_bytes(caller),
+                TraceFlags::new(self.flags),
+                true,
+                TraceState::default(),
+            );
+            // It fails where nothing listens.
+            let _ = span.set_parent(Context::new().with_remote_span_context(parent));
+        }
+        let context = span.context();
+        let place = context.span().span_context().clone();
+        if !place.is_valid() {
+            return self;
+        }
+        Self { trace: place.trace_id().to_bytes(), span: place.span_id().to_bytes(), ..self }
     }
 }
 

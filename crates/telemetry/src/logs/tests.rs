@@ -129,27 +129,40 @@ fn take_request(stream: &mut TcpStream) -> (String, Vec<u8>) {
     }
 }
 
-/// Does a piece of work that is traced, and ends.
-fn traced(endpoint: String, trace: TraceId) -> Duration {
+/// Does a piece of work that is traced, and ends. Says how long the end took, and the work's place.
+fn traced(endpoint: String, trace: TraceId) -> (Duration, TraceId) {
     let options = Options { otlp_endpoint: Some(endpoint), ..options("off", Format::Json) };
     let (subscriber, telemetry) = build(&options, io::sink, false, false).unwrap();
-    tracing::subscriber::with_default(subscriber, || {
+    let place = tracing::subscriber::with_default(subscriber, || {
         let span = tracing::info_span!("a piece of work");
-        trace.adopt(&span);
+        let place = trace.adopt(&span);
         span.in_scope(|| tracing::info!("done"));
+        place
     });
     let start = Instant::now();
     telemetry.shutdown();
-    start.elapsed()
+    (start.elapsed(), place)
+}
+
+/// A collector that takes one request, and where it is.
+fn collector() -> (String, thread::JoinHandle<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    (endpoint, thread::spawn(move || take_request(&mut listener.accept().unwrap().0)))
+}
+
+/// The two ids of a place, as they are sent.
+fn ids(place: TraceId) -> (u128, u64) {
+    let header = place.to_traceparent();
+    let (trace, span) = (&header[3..35], &header[36..52]);
+    (u128::from_str_radix(trace, 16).unwrap(), u64::from_str_radix(span, 16).unwrap())
 }
 
 #[test]
 fn a_collector_gets_the_trace_with_our_name_and_the_callers_id() {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let collector = thread::spawn(move || take_request(&mut listener.accept().unwrap().0));
+    let (endpoint, collector) = collector();
     let trace = TraceId::parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01").unwrap();
-    let taken = traced(endpoint, trace);
+    let (taken, place) = traced(endpoint, trace);
     let (head, body) = collector.join().unwrap();
     assert!(head.starts_with("post /v1/traces http/1.1"), "{head}");
     assert!(head.contains("content-type: application/x-protobuf"), "{head}");
@@ -158,27 +171,47 @@ fn a_collector_gets_the_trace_with_our_name_and_the_callers_id() {
     let id = 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes();
     assert!(holds(&id), "the trace is not the caller's");
     assert!(holds(&0x00f0_67aa_0ba9_02b7_u64.to_be_bytes()), "the span is not below the caller's");
+    assert_eq!(ids(place).0.to_be_bytes(), id);
+    assert!(holds(&ids(place).1.to_be_bytes()), "what is called next is not below this span");
     assert!(taken < Duration::from_secs(2), "{taken:?}");
+}
+
+#[test]
+fn a_request_that_nobody_traces_begins_a_trace_and_has_no_parent() {
+    let (endpoint, collector) = collector();
+    let before = TraceId::random();
+    let (_, place) = traced(endpoint, before);
+    let body = collector.join().unwrap().1;
+    let holds = |bytes: &[u8]| body.windows(bytes.len()).any(|window| window == bytes);
+    let (trace, span) = ids(place);
+    assert!(holds(&trace.to_be_bytes()) && holds(&span.to_be_bytes()));
+    // Field 4 of a span is its parent, of 8 bytes.
+    assert!(!holds(&[0x22, 8]), "the collector is told of a parent that nobody sent");
+    assert!(!holds(&ids(before).1.to_be_bytes()));
+}
+
+#[test]
+fn where_no_traces_are_sent_a_request_keeps_its_id() {
+    let trace = TraceId::random();
+    assert_eq!(trace.adopt(&tracing::info_span!("a piece of work")), trace);
 }
 
 #[test]
 fn a_collector_that_is_away_or_silent_does_not_hold_up_the_end() {
     // Nobody listens: the port was free a moment ago.
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let taken = traced(format!("http://{free}"), TraceId::random());
+    let (taken, _) = traced(format!("http://{free}"), TraceId::random());
     assert!(taken < Duration::from_millis(2500), "{taken:?}");
     // Somebody listens and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
-    let taken = traced(format!("http://{}", silent.local_addr().unwrap()), TraceId::random());
+    let (taken, _) = traced(format!("http://{}", silent.local_addr().unwrap()), TraceId::random());
     assert!(taken < Duration::from_millis(2500), "{taken:?}");
 }
 
 #[test]
 fn an_end_within_a_runtime_is_an_end_too() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let endpoint = format!("http://{}", listener.local_addr().unwrap());
-    let collector = thread::spawn(move || take_request(&mut listener.accept().unwrap().0));
+    let (endpoint, collector) = collector();
     runtime.block_on(async { traced(endpoint, TraceId::random()) });
     assert!(collector.join().unwrap().0.starts_with("post /v1/traces"));
 }
