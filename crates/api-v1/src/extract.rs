@@ -3,14 +3,14 @@
 use axum::extract::{
     FromRequest, FromRequestParts, OptionalFromRequestParts, Path, Query, Request,
 };
-use bytes::Bytes;
 use control::Reference;
+use http::StatusCode;
 use http::request::Parts;
-use http::{StatusCode, header};
 use policy::Caller;
 use serde::de::DeserializeOwned;
 
 use crate::ApiError;
+use crate::room::whole_body;
 
 /// The most that a body of JSON may have.
 pub const LARGEST_BODY: usize = 10 << 20;
@@ -98,7 +98,8 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ApiError> {
-        let bytes = whole_body(request, LARGEST_BODY).await?;
+        let (parts, body) = request.into_parts();
+        let bytes = whole_body(&parts.headers, body, LARGEST_BODY).await?;
         let text: &[u8] = if bytes.is_empty() { b"{}" } else { &bytes };
         if text.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
             // Fields in their order, without names, would be taken otherwise.
@@ -118,25 +119,4 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Body<T> {
         })?;
         Ok(Self(value))
     }
-}
-
-/// Reads a body to its end, if it is not too large.
-pub(crate) async fn whole_body(request: Request, most: usize) -> Result<Bytes, ApiError> {
-    let too_large = || {
-        let message = format!("the body is larger than the {most} bytes that are taken here");
-        ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, message)
-    };
-    let said = request.headers().get(header::CONTENT_LENGTH);
-    let length = said.and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if length.is_some_and(|length| length > most) {
-        return Err(too_large());
-    }
-    axum::body::to_bytes(request.into_body(), most).await.map_err(|error| {
-        let source = std::error::Error::source(&error);
-        if source.is_some_and(<dyn std::error::Error>::is::<http_body_util::LengthLimitError>) {
-            too_large()
-        } else {
-            ApiError::invalid("the body ended before it was complete")
-        }
-    })
 }

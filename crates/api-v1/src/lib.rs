@@ -17,6 +17,7 @@ pub mod files;
 pub mod life;
 pub mod network;
 pub mod processes;
+mod room;
 pub mod sandboxes;
 mod stream;
 pub mod templates;
@@ -30,6 +31,7 @@ use utoipa_axum::routes;
 
 pub use error::{ApiError, Problem, Wrong};
 pub use extract::{Asking, LARGEST_BODY, Which};
+pub use room::{Held, whole_body};
 
 /// The routes, to be nested under nothing: their paths are whole.
 pub fn router(control: Control) -> Router {

@@ -16,7 +16,8 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::RunningRefusals;
-use crate::extract::{Asked, Asking, Body, LARGEST_BODY, Which, WhichProcess, whole_body};
+use crate::extract::{Asked, Asking, Body, LARGEST_BODY, Which, WhichProcess};
+use crate::room::whole_body;
 use crate::sandboxes::seconds;
 use crate::{ApiError, stream};
 pub use finished::{Finished, Reason};
@@ -277,10 +278,11 @@ pub(crate) async fn write(
     request: Request,
 ) -> Result<StatusCode, ApiError> {
     let guest = control.guest(&caller, &which).await?;
-    let bytes = whole_body(request, LARGEST_BODY).await?;
+    let (parts, body) = request.into_parts();
+    let bytes = whole_body(&parts.headers, body, LARGEST_BODY).await?;
     let written = !bytes.is_empty();
     if written {
-        guest.send_input(pid, bytes).await.map_err(no_input)?;
+        guest.send_input(pid, bytes.bytes()).await.map_err(no_input)?;
     }
     if close == Some(true) {
         match guest.close_stdin(pid).await {

@@ -16,6 +16,7 @@
 mod access;
 mod address;
 mod answer;
+mod bodies;
 mod documents;
 mod guard;
 mod health;
@@ -90,7 +91,10 @@ impl Gateway {
     fn router(&self) -> Router {
         let shared = &self.shared;
         let guarded = api_v1::router(shared.control.clone())
-            .merge(api_e2b::router(shared.control.clone()))
+            .merge(
+                api_e2b::router(shared.control.clone())
+                    .route_layer(middleware::from_fn(bodies::hold)),
+            )
             .merge(health::guarded(self.clone()))
             .route_layer(middleware::from_fn(trace::note_route))
             .fallback(answer::no_such_path)
