@@ -46,7 +46,9 @@ fn settle(value: &mut Value, name: &str) {
             }
         }
         Value::Array(items) => items.iter_mut().for_each(|item| settle(item, name)),
-        Value::Number(_) if name == "metrics" => *value = "[figure]".into(),
+        Value::Number(_) if matches!(name, "metrics" | "running_seconds") => {
+            *value = "[figure]".into()
+        }
         Value::Null => {}
         _ if matches!(name, "id" | "sandbox" | "sandbox_id") => *value = "[id]".into(),
         _ if name == "at" || name == "until" || name == "mtime" || name.ends_with("_percent") => {

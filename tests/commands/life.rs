@@ -1,5 +1,7 @@
 //! A sandbox from its first to its last command.
 
+use std::time::{Duration, Instant};
+
 use serde_json::Value;
 
 use super::{new, plain, soma, text, works};
@@ -62,6 +64,10 @@ fn what_has_ended_is_listed_with_all_only() {
 #[test]
 fn every_listing_has_a_document() {
     let home = Home::new();
+    // The first starts a daemon, which prepares bodies; the second gets one that has waited.
+    works(&home, &["rm", &new(&home, &[])]);
+    std::thread::sleep(Duration::from_secs(2));
+    let begun = Instant::now();
     let made: Value = parse(&works(&home, &["new", "--name", "doc", "--json", "--memory", "300m"]));
     assert_eq!((made["name"].as_str(), made["memory"].as_u64()), (Some("doc"), Some(300)));
     let id = made["id"].as_str().unwrap();
@@ -70,6 +76,8 @@ fn every_listing_has_a_document() {
     let stats = parse(&works(&home, &["stats", "--json"]));
     assert_eq!(stats[0]["id"].as_str(), Some(id));
     assert!(stats[0]["metrics"]["processes"]["count"].as_u64() > Some(0), "{stats}");
+    let running = stats[0]["running_seconds"].as_u64().unwrap();
+    assert!(running <= begun.elapsed().as_secs() + 1, "{stats}");
     let logs = parse(&works(&home, &["logs", "doc", "--json"]));
     assert!(logs.as_array().unwrap().iter().any(|event| event["state"] == "running"), "{logs}");
     let renewed = parse(&works(&home, &["timeout", "doc", "1h", "--json"]));

@@ -47,6 +47,8 @@ pub(crate) struct StatsArguments {
 struct Watched {
     id: String,
     name: Option<String>,
+    /// Since when it runs, in seconds since 1970. Its guest may be older: it waited for an owner.
+    since: Option<i64>,
 }
 
 /// One sandbox's figures.
@@ -57,6 +59,8 @@ struct Shown {
     name: Option<String>,
     /// Hundredths of one processor.
     cpu_percent: Option<f64>,
+    /// How long the sandbox runs.
+    running_seconds: Option<i64>,
     metrics: Metrics,
 }
 
@@ -98,13 +102,18 @@ async fn find(client: &Client, which: &[String]) -> Result<Vec<Watched>, Failure
         let items = client.list_all(&query).await?.items;
         return Ok(items
             .into_iter()
-            .map(|item| Watched { id: item.id, name: item.name })
+            .map(|item| Watched {
+                id: item.id,
+                name: item.name,
+                since: moment::seconds_of(&item.state_change_time),
+            })
             .collect());
     }
     let mut found = Vec::new();
     for which in which {
         let sandbox = client.get(which).await.map_err(refused)?;
-        found.push(Watched { id: sandbox.id, name: sandbox.name });
+        let since = moment::seconds_of(&sandbox.state_change_time);
+        found.push(Watched { id: sandbox.id, name: sandbox.name, since });
     }
     Ok(found)
 }
@@ -118,7 +127,7 @@ async fn measure(
     before: &mut BTreeMap<String, Used>,
 ) -> Result<Vec<Shown>, Failure> {
     let mut shown = Vec::new();
-    for Watched { id, name } in watched {
+    for Watched { id, name, since } in watched {
         let metrics = match client.metrics(id).await {
             Ok(metrics) => metrics,
             // One among many may have ended since it was listed.
@@ -129,7 +138,9 @@ async fn measure(
         let used = metrics.cpu.as_ref().map(|cpu| cpu.used_micros);
         let earlier = used.and_then(|used| before.insert(id.clone(), (used, now)));
         let cpu_percent = used.zip(earlier).map(|(used, (then, at))| percent(used, then, now - at));
-        shown.push(Shown { id: id.clone(), name: name.clone(), cpu_percent, metrics });
+        let running_seconds = since.map(|since| (moment::now() - since).max(0));
+        let (id, name) = (id.clone(), name.clone());
+        shown.push(Shown { id, name, cpu_percent, running_seconds, metrics });
     }
     Ok(shown)
 }
@@ -146,7 +157,7 @@ fn as_table(shown: &[Shown]) -> String {
 }
 
 fn row(shown: &Shown) -> Vec<String> {
-    let Shown { id, name, cpu_percent, metrics } = shown;
+    let Shown { id, name, cpu_percent, running_seconds, metrics } = shown;
     let (memory, disk) = (&metrics.memory, &metrics.disk);
     let used = memory.as_ref().map_or(metrics.mem_used, |memory| memory.used);
     let limit = memory.as_ref().map_or(metrics.mem_total, |memory| memory.limit);
@@ -157,8 +168,7 @@ fn row(shown: &Shown) -> Vec<String> {
         Some(limit) => format!("{} / {limit}", processes.count),
         None => processes.count.to_string(),
     });
-    #[expect(clippy::cast_possible_truncation, reason = "whole seconds are enough")]
-    let up = metrics.uptime_seconds.map(|seconds| moment::spell(seconds as i64));
+    let up = running_seconds.map(moment::spell);
     vec![
         short(id),
         name.clone().unwrap_or_default(),
