@@ -174,7 +174,11 @@ async fn addresses_of_all_kinds_are_told_apart() {
         assert!(ours.contains(&(transport, address.to_owned(), port, reach)), "{expected:?}");
     }
     let client = local(client_of_it.local_addr().unwrap());
-    assert!(!told.iter().any(|told| told.port == client), "a client is told as if it listened");
+    // Somebody else on this machine may listen at the same number.
+    let is_told = |(transport, _, port, _): &(PortTransport, _, u16, _)| {
+        *transport == PortTransport::Udp && *port == client
+    };
+    assert!(!ours.iter().any(is_told), "a client is told as if it listened");
 }
 
 #[tokio::test]
