@@ -20,6 +20,7 @@ use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::code;
+use crate::ports::whose;
 use crate::process::Spawner;
 use crate::server::{self, Peers};
 use crate::spawner::{self, Readiness};
@@ -41,11 +42,14 @@ pub(crate) fn run() -> io::Result<ExitCode> {
     let ready = fdpass::inherited(3)?;
     let spawners = Spawners { workload: fdpass::inherited(4)?, reserve: fdpass::inherited(5).ok() };
     let listener = UnixListener::bind_addr(&SocketAddr::from_abstract_name(SOCKET_NAME)?)?;
+    // Before anybody else in the sandbox could have taken the name.
+    let whose = UnixListener::bind_addr(&SocketAddr::from_abstract_name(domain::WHOSE)?)?;
     let door = Door::open(None)?;
     rustix::io::write(&ready, &[1])?;
     drop(ready);
     let place = code::PLACE.into();
-    serve(listener, Peers::Outside, door, spawners, (version::PROTOCOL, place))
+    let listeners = Listeners { requests: listener, whose: Some(whose), peers: Peers::Outside };
+    serve(listeners, door, spawners, (version::PROTOCOL, place))
 }
 
 /// The program `soma-guest outside PATH`, for tests: the guest without a sandbox, with a spawner
@@ -73,7 +77,9 @@ pub(crate) fn run_outside(arguments: &[OsString]) -> io::Result<ExitCode> {
     let spawners = Spawners { workload: guest, reserve: None };
     // Beside its socket, so that tests leave nothing behind.
     let place = Path::new(path).with_file_name("code");
-    serve(UnixListener::bind(path)?, Peers::Anybody, door, spawners, (protocol, place))
+    let requests = UnixListener::bind(path)?;
+    let listeners = Listeners { requests, whose: None, peers: Peers::Anybody };
+    serve(listeners, door, spawners, (protocol, place))
 }
 
 /// The guest's ends of the sockets to its spawners.
@@ -82,25 +88,33 @@ struct Spawners {
     reserve: Option<OwnedFd>,
 }
 
-fn serve(
-    listener: UnixListener,
+/// Where the guest is spoken to, and by whom.
+struct Listeners {
+    requests: UnixListener,
+    /// Only for questions whose a connection is; none where there is no network to ask about.
+    whose: Option<UnixListener>,
     peers: Peers,
+}
+
+fn serve(
+    Listeners { requests, whose, peers }: Listeners,
     door: Door,
     spawners: Spawners,
     (protocol, place): (u32, PathBuf),
 ) -> io::Result<ExitCode> {
     raise_open_files()?;
-    listener.set_nonblocking(true)?;
+    requests.set_nonblocking(true)?;
     // One thread is plenty for moving bytes, and the smallest.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
-        let listener = tokio::net::UnixListener::from_std(listener)?;
+        let requests = tokio::net::UnixListener::from_std(requests)?;
         let spawner = Spawner::new(spawners.workload, spawners.reserve)?;
         let state = Arc::new(State::new(spawner).acting_as(protocol).spooling_to(place));
         let children = signal(SignalKind::child())?;
         let mut terminated = signal(SignalKind::terminate())?;
         tokio::select! {
-            error = server::serve(listener, peers, Arc::clone(&state)) => Err(error),
+            error = server::serve(requests, peers, Arc::clone(&state)) => Err(error),
+            error = tell_whose(whose, peers) => Err(error),
             error = sudo::serve(door, Arc::clone(&state)) => Err(error),
             () = reap(children) => Ok(ExitCode::FAILURE),
             () = state.spawner.gone() => Ok(ExitCode::from(SPAWNER_DIED)),
@@ -110,6 +124,16 @@ fn serve(
             }
         }
     })
+}
+
+async fn tell_whose(listener: Option<UnixListener>, peers: Peers) -> io::Error {
+    let Some(listener) = listener else { return std::future::pending().await };
+    let listener =
+        listener.set_nonblocking(true).and_then(|()| tokio::net::UnixListener::from_std(listener));
+    match listener {
+        Ok(listener) => whose::serve(listener, peers).await,
+        Err(error) => error,
+    }
 }
 
 /// Reaps every child that ended. Commands are not among them: their keepers reap those.

@@ -98,7 +98,8 @@ pub(crate) fn services(state: &Arc<State>) -> ConnectRpcService {
     ConnectRpcService::new(router).with_limits(limits)
 }
 
-fn may_connect(peers: Peers, stream: &UnixStream) -> bool {
+/// Whether whoever connected is somebody to listen to.
+pub(crate) fn may_connect(peers: Peers, stream: &UnixStream) -> bool {
     match peers {
         Peers::Outside => matches!(sys_linux::fdpass::peer_process(stream.as_fd()), Ok(None)),
         Peers::Anybody => true,

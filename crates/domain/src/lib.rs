@@ -17,6 +17,7 @@ mod lease;
 mod limits;
 mod name;
 mod network;
+mod network_ends;
 mod network_entry;
 mod quantity;
 mod spec;
@@ -39,6 +40,7 @@ pub use network::{
     Cidr, DomainPattern, InvalidNetwork, InvalidPolicy, Learned, NetworkMode, NetworkPolicy,
     NoSecret, Ports, SecretText, Transform,
 };
+pub use network_ends::{LONGEST_HOLDER, NetworkEnds, NetworkTransport, WHOSE};
 pub use network_entry::{NetworkEntry, NetworkProtocol};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};

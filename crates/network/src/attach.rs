@@ -16,7 +16,7 @@ pub const FIRST_OF_NAMES: [u8; 4] = [198, 18, 1, 0];
 pub const METADATA: [u8; 4] = [169, 254, 169, 254];
 
 /// Raised with every change of the messages.
-const MESSAGES: u32 = 1;
+const MESSAGES: u32 = 2;
 
 /// Which egress program this is.
 pub fn version() -> String {
@@ -90,7 +90,7 @@ pub enum ToEgress {
         /// All of them.
         sandboxes: Vec<SandboxId>,
     },
-    /// The answer to [`FromEgress::Dial`]: a connected descriptor comes along, or this is why not.
+    /// The answer to [`FromEgress::Dial`] and [`FromEgress::Whose`]: a connected descriptor comes along, or this is why not.
     Dialled {
         /// That of the question.
         number: u64,
@@ -122,5 +122,12 @@ pub enum FromEgress {
         sandbox: SandboxId,
         /// Where in it.
         port: u16,
+    },
+    /// Connect to where the guest of a sandbox tells whose a connection is, please.
+    Whose {
+        /// By which the answer is known.
+        number: u64,
+        /// Which.
+        sandbox: SandboxId,
     },
 }

@@ -38,6 +38,7 @@ mod settings;
 mod transform;
 mod upstream;
 mod web;
+mod whose;
 mod world;
 
 #[cfg(feature = "fuzzing")]

@@ -4,11 +4,13 @@
 //! and only while somebody follows. A port that was opened and closed between two looks is
 //! missed. All followers share the looks.
 //!
-//! [`sockets`] reads what listens, [`holders`] finds the processes, [`look`] compares.
+//! [`sockets`] reads what listens, [`holders`] finds the processes, [`look`] compares. [`whose`]
+//! tells of one connection who holds it.
 
 mod holders;
 mod look;
 mod sockets;
+pub(crate) mod whose;
 
 use std::fs::File;
 use std::io::Read as _;

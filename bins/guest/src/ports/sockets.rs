@@ -5,7 +5,9 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read as _};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddrV4};
+
+use domain::{NetworkEnds, NetworkTransport};
 
 /// As many listening sockets as are told; a sandbox with more has the rest untold.
 pub(super) const MOST: usize = 4096;
@@ -15,6 +17,11 @@ const MOST_LINES: usize = 4 * MOST;
 
 /// The longest line that the kernel writes is half as long.
 const LONGEST_LINE: u64 = 512;
+
+/// As many connections as are looked through for one, and what that is in bytes. The kernel pads
+/// every line to 150.
+const MOST_CONNECTIONS: usize = 8192;
+const MOST_BYTES: u64 = 4 << 20;
 
 /// How a port is spoken to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,18 +109,73 @@ pub(super) fn read(transport: Transport, mut table: impl BufRead, sockets: &mut 
     }
 }
 
-/// A line such as `0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 12345 ...`; none for a
-/// socket that does not wait for somebody.
-fn parse(transport: Transport, line: &str) -> Option<Socket> {
-    let mut fields = line.split_ascii_whitespace();
-    let (ip, port) = fields.nth(1)?.split_once(':')?;
-    if fields.nth(1)? != transport.waiting() {
-        return None;
+/// The socket of a connection that leaves, in whichever table it is.
+pub(super) fn connected(ends: NetworkEnds) -> Option<u64> {
+    let tables = match ends.transport {
+        NetworkTransport::Tcp => ["/proc/net/tcp", "/proc/net/tcp6"],
+        NetworkTransport::Udp => ["/proc/net/udp", "/proc/net/udp6"],
+    };
+    tables.iter().find_map(|path| {
+        let table = BufReader::new(File::open(path).ok()?);
+        // A line that is longer than any, or no text, is none of the kernel's.
+        let lines = table.take(MOST_BYTES).lines().map_while(Result::ok).skip(1);
+        lines.take(MOST_CONNECTIONS).find_map(|line| {
+            let line = Line::parse(&line)?;
+            line.is_of(ends).then_some(line.inode)
+        })
+    })
+}
+
+/// A line such as `0: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 12345 ...`.
+struct Line<'a> {
+    local: (IpAddr, u16),
+    remote: (IpAddr, u16),
+    state: &'a str,
+    uid: u32,
+    inode: u64,
+}
+
+impl<'a> Line<'a> {
+    fn parse(line: &'a str) -> Option<Self> {
+        let mut fields = line.split_ascii_whitespace();
+        let local = parse_end(fields.nth(1)?)?;
+        let remote = parse_end(fields.next()?)?;
+        let state = fields.next()?;
+        let uid = fields.nth(3)?.parse().ok()?;
+        let inode = fields.nth(1)?.parse().ok()?;
+        Some(Self { local, remote, state, uid, inode })
     }
-    let uid = fields.nth(3)?.parse().ok()?;
-    let inode = fields.nth(1)?.parse().ok()?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    Some(Socket { address: Address { transport, ip: parse_ip(ip)?, port }, uid, inode })
+
+    /// Whether this is the end of a connection that its maker holds.
+    fn is_of(&self, ends: NetworkEnds) -> bool {
+        let is = |(ip, port): (IpAddr, u16), end: SocketAddrV4| {
+            ip.to_canonical() == IpAddr::V4(*end.ip()) && port == end.port()
+        };
+        match ends.transport {
+            NetworkTransport::Tcp => is(self.local, ends.from) && is(self.remote, ends.to),
+            // Who sends packets need not say beforehand from where and to whom.
+            NetworkTransport::Udp => {
+                is(self.local, ends.from)
+                    || self.local.0.is_unspecified() && self.local.1 == ends.from.port()
+            }
+        }
+    }
+}
+
+/// What listens by one line; none for a socket that does not wait for somebody.
+fn parse(transport: Transport, line: &str) -> Option<Socket> {
+    let line = Line::parse(line)?;
+    let (ip, port) = line.local;
+    (line.state == transport.waiting()).then_some(Socket {
+        address: Address { transport, ip, port },
+        uid: line.uid,
+        inode: line.inode,
+    })
+}
+
+fn parse_end(text: &str) -> Option<(IpAddr, u16)> {
+    let (ip, port) = text.split_once(':')?;
+    Some((parse_ip(ip)?, u16::from_str_radix(port, 16).ok()?))
 }
 
 /// The kernel writes an address as one or four numbers of 32 bits, each in the machine's own
@@ -188,7 +250,7 @@ mod tests {
 
     #[test]
     fn no_table_grows_the_list_beyond_its_bound() {
-        let line = "0: 00000000:0035 0:0 0A 0:0 0:0 0 0 0 5 2\n";
+        let line = "0: 00000000:0035 00000000:0000 0A 0:0 0:0 0 0 0 5 2\n";
         assert_eq!(sockets(Transport::Tcp, &line.repeat(2 * MOST)).len(), MOST);
         assert_eq!(sockets(Transport::Tcp, &"x".repeat(1 << 20)), []);
     }

@@ -88,7 +88,7 @@ fn show(attempts: &[Attempt], json: bool) -> Result<u8, Failure> {
         return Ok(0);
     }
     let rows = attempts.iter().map(|attempt| row(attempt).to_vec()).collect();
-    let head = ["TIME", "WHERE", "VIA", "RESULT", "SENT", "RECEIVED", "RULE"];
+    let head = ["TIME", "WHERE", "VIA", "PROCESS", "RESULT", "SENT", "RECEIVED", "RULE"];
     output::words(&table::table(&head, rows, &[]))
 }
 
@@ -97,14 +97,17 @@ fn line(attempt: &Attempt, json: bool) -> Result<(), Failure> {
     let text = if json {
         serde_json::to_string(attempt).map_err(|error| Failure::own(&error))?
     } else {
-        let [time, place, via, result, sent, received, rule] =
+        let [time, place, via, process, result, sent, received, rule] =
             row(attempt).map(|cell| output::one_line(&cell));
-        format!("{time}  {place:<32}  {via:<4}  {result:<7}  {sent:>8}  {received:>8}  {rule}")
+        format!(
+            "{time}  {place:<32}  {via:<4}  {process:<16}  {result:<7}  {sent:>8}  {received:>8}  \
+             {rule}"
+        )
     };
     output::words(&format!("{text}\n")).map(drop)
 }
 
-fn row(attempt: &Attempt) -> [String; 7] {
+fn row(attempt: &Attempt) -> [String; 8] {
     let address = attempt.address.as_deref();
     let name = attempt.name.as_deref().or(address).unwrap_or("?");
     let place = if attempt.protocol == "dns" {
@@ -117,6 +120,7 @@ fn row(attempt: &Attempt) -> [String; 7] {
         attempt.at.clone(),
         place,
         attempt.protocol.clone(),
+        attempt.process.clone().unwrap_or_else(|| "-".to_owned()),
         if attempt.allowed { "allowed" } else { "refused" }.to_owned(),
         attempt.sent.to_string(),
         attempt.received.to_string(),

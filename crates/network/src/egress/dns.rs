@@ -13,11 +13,11 @@
 
 mod reply;
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Instant;
 
-use domain::NetworkProtocol;
+use domain::{NetworkEnds, NetworkProtocol, NetworkTransport};
 use hickory_proto::op::{Message, MessageType, OpCode, ResponseCode};
 use hickory_proto::rr::rdata::{A, PTR};
 use hickory_proto::rr::{DNSClass, Name, RData, Record, RecordType};
@@ -27,7 +27,7 @@ use tokio::sync::Semaphore;
 
 use super::judge::{self, Verdict};
 use super::log::Attempt;
-use super::names::is_of_names;
+use super::names::{RESOLVER, is_of_names};
 use super::resolver::{self, Outcome};
 use super::sandbox::{Attachment, Sandbox};
 use super::world::World;
@@ -65,7 +65,7 @@ pub(crate) async fn serve(
         let (world, sandbox) = (Arc::clone(&world), Arc::clone(&sandbox));
         let socket = Arc::clone(&socket);
         attachment.spawn(async move {
-            if let Some(reply) = answer(&world, &sandbox, &bytes).await {
+            if let Some(reply) = answer(&world, &sandbox, &bytes, ends(asker)).await {
                 // Whoever asked may be gone.
                 let _ = socket.send_to(&reply.to_packet(), asker).await;
             }
@@ -79,6 +79,7 @@ pub(crate) async fn serve_stream(
     world: &World,
     sandbox: &Sandbox,
     stream: &mut TcpStream,
+    ends: NetworkEnds,
 ) -> std::io::Result<()> {
     loop {
         let length = usize::from(stream.read_u16().await?);
@@ -87,16 +88,28 @@ pub(crate) async fn serve_stream(
         }
         let mut bytes = vec![0; length];
         stream.read_exact(&mut bytes).await?;
-        let Some(reply) = answer(world, sandbox, &bytes).await else { return Ok(()) };
+        let Some(reply) = answer(world, sandbox, &bytes, Some(ends)).await else { return Ok(()) };
         let reply = reply.to_stream();
         stream.write_u16(u16::try_from(reply.len()).unwrap_or(0)).await?;
         stream.write_all(&reply).await?;
     }
 }
 
-async fn answer(world: &World, sandbox: &Sandbox, bytes: &[u8]) -> Option<Reply> {
+/// Both ends of a question that came as a packet.
+fn ends(asker: SocketAddr) -> Option<NetworkEnds> {
+    let SocketAddr::V4(from) = asker else { return None };
+    let to = SocketAddrV4::new(RESOLVER, PORT);
+    Some(NetworkEnds { transport: NetworkTransport::Udp, from, to })
+}
+
+async fn answer(
+    world: &World,
+    sandbox: &Sandbox,
+    bytes: &[u8],
+    ends: Option<NetworkEnds>,
+) -> Option<Reply> {
     let question = match read_question(bytes) {
-        Ok(question) => question,
+        Ok(question) => Question { ends, ..question },
         Err(reply) => return reply.map(|reply| *reply),
     };
     let reply = Reply::to(&question.message);
@@ -115,7 +128,7 @@ async fn answer(world: &World, sandbox: &Sandbox, bytes: &[u8]) -> Option<Reply>
         _ => {
             let detail = format!("the resolver here does not answer for {kind}");
             let verdict = Verdict::refused("record type", detail);
-            write(sandbox, &question.name, None, &verdict);
+            write(sandbox, &question, None, &verdict).await;
             reply.refused(ResponseCode::Refused, &verdict)
         }
     })
@@ -127,6 +140,8 @@ pub(super) struct Question {
     /// A name as [`judge::normal_name`] has it, or what was asked for instead.
     name: Result<String, String>,
     kind: RecordType,
+    /// Both ends of what it came by, where they are known.
+    ends: Option<NetworkEnds>,
 }
 
 /// The question in some bytes; otherwise what to answer, if anything.
@@ -155,7 +170,7 @@ pub(super) fn read_question(bytes: &[u8]) -> Result<Question, Option<Box<Reply>>
     let name = judge::normal_name(&text).filter(|_| is_plain);
     let shown = || text.chars().filter(|letter| !letter.is_control()).take(253).collect();
     let (name, kind) = (name.ok_or_else(shown), query.query_type());
-    Ok(Question { message, name, kind })
+    Ok(Question { message, name, kind, ends: None })
 }
 
 /// The verdict on the name of a question.
@@ -180,7 +195,7 @@ async fn by_name(world: &World, sandbox: &Sandbox, question: &Question, reply: R
         return if is_wanted { reply.address(&name, Ipv4Addr::from(OWN), 30) } else { reply };
     }
     if !verdict.allowed {
-        write(sandbox, &question.name, None, &verdict);
+        write(sandbox, question, None, &verdict).await;
         return reply.refused(ResponseCode::NXDomain, &verdict);
     }
     let rules = sandbox.rules();
@@ -203,7 +218,7 @@ async fn by_name(world: &World, sandbox: &Sandbox, question: &Question, reply: R
             } else {
                 "no resolver could be asked".to_owned()
             });
-            write(sandbox, &question.name, None, &Verdict { detail, ..verdict });
+            write(sandbox, question, None, &Verdict { detail, ..verdict }).await;
         }
         return reply.with(code);
     }
@@ -214,11 +229,11 @@ async fn by_name(world: &World, sandbox: &Sandbox, question: &Question, reply: R
         _ => None,
     };
     if let Some(refused) = refused {
-        write(sandbox, &question.name, resolved.addresses.first().copied(), &refused);
+        write(sandbox, question, resolved.addresses.first().copied(), &refused).await;
         return reply.refused(ResponseCode::NXDomain, &refused);
     }
     if is_fresh {
-        write(sandbox, &question.name, resolved.addresses.first().copied(), &verdict);
+        write(sandbox, question, resolved.addresses.first().copied(), &verdict).await;
     }
     if !is_wanted || resolved.addresses.is_empty() && !settings.has_proxy() {
         return reply;
@@ -249,7 +264,7 @@ fn reverse(sandbox: &Sandbox, question: &Question, mut reply: Reply) -> Reply {
 /// What a name that may be reached has beside addresses.
 async fn pass_on(world: &World, sandbox: &Sandbox, question: &Question, mut reply: Reply) -> Reply {
     let (name, verdict) = judged(world, sandbox, question);
-    write(sandbox, &question.name, None, &verdict);
+    write(sandbox, question, None, &verdict).await;
     if !verdict.allowed {
         return reply.refused(ResponseCode::NXDomain, &verdict);
     }
@@ -275,15 +290,16 @@ fn is_localhost(name: &str) -> bool {
     name == "localhost" || name.ends_with(".localhost")
 }
 
-fn write(
-    sandbox: &Sandbox,
-    name: &Result<String, String>,
-    address: Option<IpAddr>,
-    verdict: &Verdict,
-) {
+/// Writes a question down before it is answered: whoever asked is known as long as it waits. Only
+/// what is refused waits for that; who asks for what is allowed is known by the connection.
+async fn write(sandbox: &Sandbox, question: &Question, address: Option<IpAddr>, verdict: &Verdict) {
     let mut attempt = Attempt::new(NetworkProtocol::Dns, PORT);
-    attempt.name = Some(name.clone().unwrap_or_else(|text| text));
+    attempt.name = Some(question.name.clone().unwrap_or_else(|text| text));
     attempt.address = address;
+    if let Some(ends) = question.ends.filter(|_| !verdict.allowed) {
+        attempt.whose = sandbox.whose.ask(ends);
+        attempt.find_process().await;
+    }
     sandbox.log.write(attempt, verdict);
 }
 

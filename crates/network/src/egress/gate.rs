@@ -5,11 +5,11 @@
 
 mod inspect;
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::NetworkProtocol;
+use domain::{NetworkEnds, NetworkProtocol, NetworkTransport};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -22,6 +22,7 @@ use super::relay::{Counts, relay};
 use super::sandbox::{Manner, Sandbox, Subject, judge_subject, manner};
 use super::upstream::{DialFailure, Dialled, dial, tune};
 use super::web::Web;
+use super::whose::Asked;
 use super::world::World;
 use super::{dns, metadata, transform, web};
 use crate::attach::METADATA;
@@ -36,11 +37,12 @@ const BREATH: Duration = Duration::from_millis(100);
 pub(crate) async fn serve(world: Arc<World>, sandbox: Arc<Sandbox>, listener: TcpListener) {
     let room = Arc::new(Semaphore::new(MOST_AT_ONCE));
     loop {
-        let Ok((stream, _)) = listener.accept().await else {
+        let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(BREATH).await;
             continue;
         };
         let Ok(SocketAddr::V4(meant)) = stream.local_addr() else { continue };
+        let SocketAddr::V4(from) = from else { continue };
         let Ok(place) = Arc::clone(&room).try_acquire_owned() else {
             let detail = format!("{MOST_AT_ONCE} connections are open");
             let mut attempt = Attempt::new(NetworkProtocol::Tcp, meant.port());
@@ -53,7 +55,7 @@ pub(crate) async fn serve(world: Arc<World>, sandbox: Arc<Sandbox>, listener: Tc
         let tasks = world.tasks.clone();
         tasks.spawn(async move {
             tune(&stream);
-            connection(&world, &sandbox, stream, *meant.ip(), meant.port()).await;
+            connection(&world, &sandbox, stream, from, meant).await;
             drop(place);
         });
     }
@@ -63,18 +65,21 @@ async fn connection(
     world: &Arc<World>,
     sandbox: &Arc<Sandbox>,
     mut stream: TcpStream,
-    meant: Ipv4Addr,
-    port: u16,
+    from: SocketAddrV4,
+    to: SocketAddrV4,
 ) {
+    let (meant, port) = (*to.ip(), to.port());
     let mut attempt = Attempt::new(NetworkProtocol::Tcp, port);
     attempt.address = Some(IpAddr::V4(meant));
     if meant.octets() == METADATA && port == 80 {
         return metadata::serve(sandbox, stream).await;
     }
+    let ends = NetworkEnds { transport: NetworkTransport::Tcp, from, to };
     if meant == RESOLVER && port == 53 {
-        let _ = dns::serve_stream(world, sandbox, &mut stream).await;
+        let _ = dns::serve_stream(world, sandbox, &mut stream, ends).await;
         return;
     }
+    attempt.whose = sandbox.whose.ask(ends);
     let name = if is_of_names(meant) { sandbox.name_at(meant) } else { None };
     if let Some(verdict) = no_target(meant, name.is_some()) {
         return refused(sandbox, stream, Vec::new(), attempt, &verdict).await;
@@ -113,7 +118,8 @@ async fn connection(
         }
     };
     let counts = Arc::new(Counts::default());
-    let talk = Talk { world, sandbox, subject: &subject, how, counts: &counts };
+    let talk =
+        Talk { world, sandbox, subject: &subject, how, counts: &counts, whose: &attempt.whose };
     let (log, is_cut) = tokio::select! {
         // What is to be cut says nothing first.
         biased;
@@ -122,6 +128,7 @@ async fn connection(
         () = counts.idle() => (End::default(), false),
     };
     (attempt.sent, attempt.received) = counts.get();
+    attempt.find_process().await;
     attempt.protocol = log.protocol.unwrap_or(attempt.protocol);
     let detail = if is_cut { Some("cut when the rules changed".to_owned()) } else { log.detail };
     match log.refused {
@@ -137,6 +144,7 @@ struct Talk<'a> {
     subject: &'a Subject,
     how: Manner,
     counts: &'a Arc<Counts>,
+    whose: &'a Asked,
 }
 
 /// How it ended.
@@ -193,6 +201,7 @@ impl Talk<'_> {
             subject: self.subject.clone(),
             is_secure,
             counts: Arc::clone(self.counts),
+            whose: self.whose.clone(),
         }
     }
 
@@ -235,9 +244,10 @@ async fn refused(
     sandbox: &Arc<Sandbox>,
     stream: TcpStream,
     said: Vec<u8>,
-    attempt: Attempt,
+    mut attempt: Attempt,
     verdict: &Verdict,
 ) {
+    attempt.find_process().await;
     let address = attempt.address.unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
     let subject = Subject { name: attempt.name.clone(), address, port: attempt.port };
     sandbox.log.write(attempt, verdict);
@@ -247,10 +257,11 @@ async fn refused(
 async fn failed(
     sandbox: &Arc<Sandbox>,
     stream: TcpStream,
-    attempt: Attempt,
+    mut attempt: Attempt,
     verdict: Verdict,
     reason: String,
 ) {
+    attempt.find_process().await;
     let what = attempt.name.clone().or_else(|| attempt.address.map(|it| it.to_string()));
     let text = format!("soma: {} cannot be reached: {reason}\n", what.unwrap_or_default());
     sandbox.log.write(attempt, &Verdict { detail: Some(reason), ..verdict });

@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::judge::Verdict;
+use super::whose::Asked;
 use file::LogFile;
 
 /// Entries that stay in memory when they are in the file too.
@@ -40,6 +41,9 @@ pub(crate) struct Attempt {
     pub(crate) name: Option<String>,
     pub(crate) address: Option<std::net::IpAddr>,
     pub(crate) port: u16,
+    /// The question which process makes it.
+    pub(crate) whose: Asked,
+    pub(crate) process: Option<String>,
     pub(crate) sent: u64,
     pub(crate) received: u64,
 }
@@ -54,9 +58,16 @@ impl Attempt {
             name: None,
             address: None,
             port,
+            whose: Asked::default(),
+            process: None,
             sent: 0,
             received: 0,
         }
+    }
+
+    /// Waits a moment for who makes it.
+    pub(crate) async fn find_process(&mut self) {
+        self.process = self.whose.soon().await;
     }
 }
 
@@ -121,7 +132,7 @@ impl Log {
             name: attempt.name,
             address: attempt.address,
             port: attempt.port,
-            process: None,
+            process: attempt.process,
             sent: attempt.sent,
             received: attempt.received,
             milliseconds: u64::try_from(took).unwrap_or(u64::MAX),

@@ -19,6 +19,7 @@ use super::metadata::Tokens;
 use super::names::Names;
 use super::resolver::{HostResolvers, Resolved, resolve};
 use super::settings::Settings;
+use super::whose::Whose;
 use crate::Rules;
 
 /// How long sockets may take to be closed.
@@ -32,6 +33,7 @@ pub(crate) struct Sandbox {
     pub(crate) id: SandboxId,
     pub(crate) log: Arc<Log>,
     pub(crate) tokens: Tokens,
+    pub(crate) whose: Whose,
     rules: RwLock<Arc<Current>>,
     names: Mutex<Names>,
     answers: Mutex<HashMap<String, Arc<OnceCell<Resolved>>>>,
@@ -115,6 +117,7 @@ impl Sandbox {
             id,
             log,
             tokens: Tokens::default(),
+            whose: Whose::default(),
             rules: RwLock::new(Arc::new(Current::new(rules))),
             names: Mutex::default(),
             answers: Mutex::default(),

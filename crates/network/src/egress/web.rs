@@ -28,6 +28,7 @@ use super::judge::{self, Verdict};
 use super::log::Attempt;
 use super::relay::Counts;
 use super::sandbox::{Sandbox, Subject};
+use super::whose::Asked;
 use super::world::World;
 use change::Change;
 pub(crate) use client::Client;
@@ -53,6 +54,7 @@ pub(crate) struct Web {
     /// Whether its TLS was ended here.
     pub(crate) is_secure: bool,
     pub(crate) counts: Arc<Counts>,
+    pub(crate) whose: Asked,
 }
 
 /// Passes HTTP/1 on, in clear.
@@ -249,6 +251,7 @@ impl Web {
         let mut attempt = Attempt::new(NetworkProtocol::Http, self.subject.port);
         attempt.name.clone_from(&self.subject.name);
         attempt.address = self.subject.name.is_none().then_some(self.subject.address);
+        attempt.process = self.whose.now();
         self.sandbox.log.write(attempt, verdict);
     }
 }

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use domain::{NetworkProtocol, SandboxId};
+use domain::{NetworkEnds, NetworkProtocol, NetworkTransport, SandboxId};
 use network::attach::ToEgress;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
@@ -42,6 +42,35 @@ fn a_connection_by_name_passes_both_ways_and_is_written_down() {
     assert_eq!(entry.address, Some("127.0.0.1".parse().unwrap()));
     assert_eq!((entry.sent, entry.received), (11, 11));
     assert_eq!(entry.protocol, NetworkProtocol::Tcp);
+}
+
+#[test]
+fn whose_a_connection_is_the_guest_is_asked_and_it_is_written_down() {
+    let resolver = Resolver::new(&[("a.example", "127.0.0.1")]);
+    let world = World::new(&custom(r#""a.example""#), resolver.configuration());
+    let Some(world) = world else { return };
+    let times =
+        world.with_guest(|NetworkEnds { transport, to, .. }| match (transport, to.port()) {
+            (NetworkTransport::Udp, 53) => b"dig[9]".to_vec(),
+            (NetworkTransport::Tcp, 4444) => b"\x1b[31mevil\n[8]".to_vec(),
+            (NetworkTransport::Tcp, _) => b"curl[7]".to_vec(),
+            other => panic!("{other:?}"),
+        });
+    let port = shout();
+    let mut stream = world.dial_name("a.example", port);
+    stream.write_all(b"hello").unwrap();
+    stream.shutdown(Shutdown::Write).unwrap();
+    assert_eq!(rest(stream).unwrap(), "HELLO");
+    assert_eq!(world.logged(|entry| entry.port == port).process.as_deref(), Some("curl[7]"));
+    // What is refused is known too.
+    assert!(rest(world.dial(Ipv4Addr::new(93, 184, 216, 34), 4444).unwrap()).is_err());
+    let entry = world.logged(|entry| entry.port == 4444);
+    assert_eq!((entry.allowed, entry.process.as_deref()), (false, Some("[31mevil[8]")));
+    world.refused_name("b.example");
+    let entry = world.logged(|entry| entry.name.as_deref() == Some("b.example"));
+    assert_eq!((entry.allowed, entry.process.as_deref()), (false, Some("dig[9]")));
+    // The guest is let go soon, so that the sandbox can be put to sleep.
+    assert_eq!(times.recv_timeout(PATIENCE).unwrap(), world.id);
 }
 
 #[test]

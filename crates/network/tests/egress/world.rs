@@ -1,15 +1,16 @@
 //! One sandbox's network without a sandbox: its namespace, the program that serves it, and what an
 //! engine would tell that.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use domain::{NetworkEntry, SandboxId};
+use domain::{NetworkEnds, NetworkEntry, SandboxId};
 use futures::StreamExt as _;
 use hickory_proto::op::{Edns, Message, MessageType, OpCode, Query, ResponseCode};
 use hickory_proto::rr::{Name, RData, RecordType};
@@ -125,25 +126,56 @@ impl World {
         program.number += 1;
         let message = message(program.number);
         link::send(&program.engine, &message, descriptors, SendFlags::empty()).unwrap();
-        let (answer, _) = link::receive(&program.engine, RecvFlags::empty()).unwrap().unwrap();
-        match answer {
-            FromEgress::Done { .. } => Ok(()),
-            FromEgress::Failed { reason, .. } => Err(reason),
-            other @ FromEgress::Dial { .. } => panic!("{other:?}"),
+        loop {
+            let (answer, _) = link::receive(&program.engine, RecvFlags::empty()).unwrap().unwrap();
+            return match answer {
+                FromEgress::Done { .. } => Ok(()),
+                FromEgress::Failed { reason, .. } => Err(reason),
+                other @ FromEgress::Dial { .. } => panic!("{other:?}"),
+                // No guest is here who could say whose a connection is.
+                FromEgress::Whose { .. } => continue,
+            };
         }
     }
 
     /// Answers the next wish for a connection into another sandbox.
     pub(crate) fn answer_dial(&self, socket: &TcpStream) -> (SandboxId, u16) {
-        let engine = {
-            let program = self.program.lock().unwrap();
-            program.as_ref().unwrap().engine.try_clone().unwrap()
-        };
-        let (asked, _) = link::receive(&engine, RecvFlags::empty()).unwrap().unwrap();
-        let FromEgress::Dial { number, sandbox, port } = asked else { panic!("{asked:?}") };
-        let answer = ToEgress::Dialled { number, failure: None };
-        link::send(&engine, &answer, &[socket.as_fd()], SendFlags::empty()).unwrap();
-        (sandbox, port)
+        let engine = self.engine();
+        loop {
+            let (asked, _) = link::receive(&engine, RecvFlags::empty()).unwrap().unwrap();
+            let FromEgress::Dial { number, sandbox, port } = asked else { continue };
+            let answer = ToEgress::Dialled { number, failure: None };
+            link::send(&engine, &answer, &[socket.as_fd()], SendFlags::empty()).unwrap();
+            return (sandbox, port);
+        }
+    }
+
+    /// From now on a guest says whose connections are. What comes out is each time it was reached
+    /// and let go again.
+    pub(crate) fn with_guest(&self, holder: fn(NetworkEnds) -> Vec<u8>) -> Receiver<SandboxId> {
+        let (engine, (left, times)) = (self.engine(), channel());
+        thread::spawn(move || {
+            while let Ok(Some((asked, _))) = link::receive(&engine, RecvFlags::empty()) {
+                let FromEgress::Whose { number, sandbox } = asked else { panic!("{asked:?}") };
+                let (mut guest, there) = UnixStream::pair().unwrap();
+                let answer = ToEgress::Dialled { number, failure: None };
+                link::send(&engine, &answer, &[there.as_fd()], SendFlags::empty()).unwrap();
+                drop(there);
+                let mut question = [0; NetworkEnds::LENGTH];
+                while guest.read_exact(&mut question).is_ok() {
+                    let words = holder(NetworkEnds::from_bytes(question).unwrap());
+                    let length = u8::try_from(words.len()).unwrap();
+                    guest.write_all(&[&[length], words.as_slice()].concat()).unwrap();
+                }
+                let _ = left.send(sandbox);
+            }
+        });
+        times
+    }
+
+    fn engine(&self) -> OwnedFd {
+        let program = self.program.lock().unwrap();
+        program.as_ref().unwrap().engine.try_clone().unwrap()
     }
 
     /// A connection to the program.

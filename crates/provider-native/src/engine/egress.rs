@@ -4,8 +4,9 @@
 //! gone, so that a sandbox is refused at once and reaches nothing; then another one is started and
 //! told of all of them again. What it is told is kept in the sandboxes' folders, unread.
 
+use std::fs::File;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use domain::{Lifetime, SandboxId};
@@ -76,7 +77,7 @@ impl Egress {
     }
 
     /// Says something, or nothing where nobody listens: the next one is told everything.
-    fn tell(&mut self, message: ToEgress, descriptors: Vec<std::os::fd::OwnedFd>) {
+    fn tell(&mut self, message: ToEgress, descriptors: Vec<OwnedFd>) {
         let Some(connection) = &mut self.connection else { return };
         if connection.send(message, descriptors).is_err() {
             self.lose();
@@ -294,7 +295,10 @@ impl Engine {
                 self.conclude(number, &Err(failure.into()));
             }
             Ok(Some((FromEgress::Dial { number, sandbox, port }, _))) => {
-                self.dial(number, &sandbox, port);
+                self.dial(number, &sandbox, |inside, own| reach::dial_port(inside, own, port));
+            }
+            Ok(Some((FromEgress::Whose { number, sandbox }, _))) => {
+                self.dial(number, &sandbox, reach::dial_whose);
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Ok(None) | Err(_) => {
@@ -312,13 +316,20 @@ impl Engine {
         }
     }
 
-    /// One sandbox wants to reach a port of another, and may.
-    fn dial(&mut self, number: u64, id: &SandboxId, port: u16) {
+    /// Connects for the egress program: to a port of a sandbox that another may reach, or to where
+    /// a guest says whose a connection is.
+    fn dial(
+        &mut self,
+        number: u64,
+        id: &SandboxId,
+        dial: impl FnOnce(&File, &File) -> io::Result<OwnedFd>,
+    ) {
         let sandbox = self.sandboxes.get(id).filter(|sandbox| !sandbox.doomed);
         let body = sandbox.and_then(|sandbox| self.bodies.get(&sandbox.body?));
         let dialled = match body.map(|body| &body.stage) {
-            Some(Stage::Ready(reach)) => reach::dial_port(&reach.network, &self.host.network, port)
-                .map_err(|error| error.to_string()),
+            Some(Stage::Ready(reach)) => {
+                dial(&reach.network, &self.host.network).map_err(|error| error.to_string())
+            }
             _ => Err(format!("sandbox `{id}` does not run")),
         };
         let (failure, descriptors) = match dialled {

@@ -20,10 +20,20 @@ const GUEST: &[u8] = b"soma-guest";
 ///
 /// Never waits: a sandbox could make its guest's queue full for ever.
 pub(super) fn dial_guest(sandbox: &File, own: &File) -> io::Result<OwnedFd> {
+    dial_name(sandbox, own, GUEST)
+}
+
+/// Connects to where the guest tells whose a connection is, and nothing else. A guest of an earlier
+/// version has no such place.
+pub(super) fn dial_whose(sandbox: &File, own: &File) -> io::Result<OwnedFd> {
+    dial_name(sandbox, own, domain::WHOSE)
+}
+
+fn dial_name(sandbox: &File, own: &File, name: &[u8]) -> io::Result<OwnedFd> {
     within(sandbox, own, LinkNameSpaceType::Network, || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-        connect(&socket, &SocketAddrUnix::new_abstract_name(GUEST)?)?;
+        connect(&socket, &SocketAddrUnix::new_abstract_name(name)?)?;
         Ok(socket)
     })
 }

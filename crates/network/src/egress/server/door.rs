@@ -1,4 +1,4 @@
-//! The way to the engine, for connections into other sandboxes.
+//! The way to the engine, for connections into sandboxes.
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -32,6 +32,17 @@ struct Door {
 impl EngineDoor {
     /// Has the engine connect to a port inside another sandbox.
     pub(crate) async fn dial(&self, sandbox: &SandboxId, port: u16) -> Answer {
+        let sandbox = sandbox.clone();
+        self.ask(|number| FromEgress::Dial { number, sandbox, port }).await
+    }
+
+    /// Has the engine connect to where a guest tells whose a connection is.
+    pub(crate) async fn whose(&self, sandbox: &SandboxId) -> Answer {
+        let sandbox = sandbox.clone();
+        self.ask(|number| FromEgress::Whose { number, sandbox }).await
+    }
+
+    async fn ask(&self, question: impl FnOnce(u64) -> FromEgress) -> Answer {
         let (sender, answer) = oneshot::channel();
         let (engine, number) = {
             let mut door = self.lock();
@@ -46,8 +57,7 @@ impl EngineDoor {
             (engine, number)
         };
         let ask = async {
-            let message = FromEgress::Dial { number, sandbox: sandbox.clone(), port };
-            engine.send(&message, &[]).await.map_err(|error| error.to_string())?;
+            engine.send(&question(number), &[]).await.map_err(|error| error.to_string())?;
             answer.await.map_err(|_| "the engine is gone".to_owned())?
         };
         let asked = timeout(PATIENCE, ask).await;

@@ -109,6 +109,7 @@ fn attach(
     let udp = dns::serve(Arc::clone(world), Arc::clone(&sandbox), resolver, attachment.clone());
     attachment.spawn(tcp);
     attachment.spawn(udp);
+    attachment.spawn(sandbox.whose.open(Arc::clone(world), sandbox.id.clone()));
     // It ends the others, so it is none of them.
     world.tasks.spawn(leave_with(Arc::clone(world), sandbox, attachment, process));
     failure.map_or(Ok(()), Err)
