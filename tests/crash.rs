@@ -18,6 +18,7 @@ mod operations;
 mod orphans;
 mod scene;
 mod soak;
+mod stock;
 mod system_call;
 mod tracer;
 mod witness;

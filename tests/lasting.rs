@@ -5,6 +5,7 @@ mod clock;
 mod ends;
 mod golden;
 mod model;
+mod renewed;
 mod repeated;
 
 use rustix::process::{Pid, Signal, kill_process};
