@@ -18,11 +18,14 @@ mod operations;
 mod orphans;
 mod scene;
 mod soak;
+mod stock;
 mod system_call;
 mod tracer;
 mod witness;
 
 use std::io::Write as _;
+
+pub(crate) use witness::follow;
 
 use crate::support::{is_root, skip};
 

@@ -5,7 +5,10 @@ mod clock;
 mod ends;
 mod golden;
 mod model;
+mod renewed;
 mod repeated;
+mod terminal;
+mod upgrade;
 
 use rustix::process::{Pid, Signal, kill_process};
 

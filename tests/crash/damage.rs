@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::scene::{Scene, wish};
-use super::{Chance, Where, is_long};
+use super::{Chance, Where, is_long, say};
 use crate::support::{eventually, needs_root};
 use crate::templates::small_image;
 
@@ -118,6 +118,55 @@ fn a_daemon_whose_files_are_damaged_starts_and_knows_all_sandboxes() {
     scene.close();
 }
 
+/// Whatever bit of the index flips: nothing that it says is needed to start.
+#[test]
+fn whatever_bit_of_the_index_flips_the_daemon_starts_and_knows_all_sandboxes() {
+    let name = "whatever_bit_of_the_index_flips";
+    if needs_root(name, "way to flip it from here") {
+        return;
+    }
+    let (mut scene, mut chance) = (Scene::set(), Chance::of_this_run());
+    let word = scene.word();
+    let id = scene.make(&word);
+    let before = scene.seen(&id).unwrap();
+    let path = scene.home().path().join("daemon/soma.db");
+    assert!(scene.daemon.end().success());
+    let length = fs::metadata(&path).unwrap().len();
+    scene.daemon.restart();
+    // The place at which it was first met, and others all over the file.
+    let places: Vec<u64> = if is_long() {
+        (0..length).step_by(64).collect()
+    } else {
+        // Their numbers begin at one.
+        chance.points(length, 10).into_iter().map(|place| place - 1).collect()
+    };
+    let mut set_aside = 0;
+    for place in places.into_iter().chain([44998]) {
+        assert!(scene.daemon.end().success());
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let place = place.min(file.metadata().unwrap().len() - 1);
+        let bit = chance.below(8);
+        let _where = Where(format!("bit {bit} at {place}"));
+        let mut byte = [0];
+        file.read_exact_at(&mut byte, place).unwrap();
+        file.write_all_at(&[byte[0] ^ (1 << bit)], place).unwrap();
+        drop(file);
+        scene.daemon.restart();
+        scene.assert_usable(&id, &word);
+        assert_same(&before, &scene.seen(&id).unwrap());
+        assert_eq!(scene.found(&word).len(), 1);
+        let daemon = scene.home().path().join("daemon");
+        for aside in names_in(&daemon).iter().filter(|name| name.starts_with("soma.db.damaged")) {
+            set_aside += 1;
+            fs::remove_file(daemon.join(aside)).unwrap();
+        }
+    }
+    say(&format!("{set_aside} files were set aside"));
+    scene.witness_testifies();
+    scene.delete(&id);
+    scene.close();
+}
+
 #[test]
 fn a_template_and_a_blank_that_are_damaged_work_or_say_so() {
     let name = "a_template_and_a_blank_that_are_damaged_work_or_say_so";
@@ -144,8 +193,10 @@ fn a_template_and_a_blank_that_are_damaged_work_or_say_so() {
         }
     }
     for damage in Damage::ways() {
-        // One that is not there is made with the next sandbox.
-        let blank = files_below(&home.join("blank"), 1).pop().unwrap();
+        // One that is not there is made with the next body, which is prepared in a moment.
+        let blanks = || files_below(&home.join("blank"), 1);
+        eventually("no blank is made", || !blanks().is_empty());
+        let blank = blanks().pop().unwrap();
         let _where = damaged(&mut scene, &blank, damage, &mut chance);
         make_or_hear_why(&mut scene, None);
         let _ = fs::remove_file(&blank);

@@ -338,10 +338,14 @@ fn check_delete(scene: &Scene, Subject { id, word }: &Subject, outcome: Outcome<
 
 #[track_caller]
 fn check_start(scene: &Scene, Subject { id, word }: &Subject, outcome: Outcome<'_>) {
-    let seen = scene.seen(id).unwrap();
     if outcome.done(200).is_some() && !outcome.may_have_ended {
         scene.assert_usable(id, word);
-    } else if seen["state"] != "running" {
+    } else if outcome.may_have_ended && scene.seen(id).unwrap()["state"] == "running" {
+        // Whoever held it was killed, and nobody may have taken note yet.
+        scene.assert_usable_or_ended(id, word);
+    }
+    let seen = scene.seen(id).unwrap();
+    if seen["state"] != "running" {
         scene.assert_usable_or_explained(&seen, word);
         let again = scene.daemon.ask("POST", &format!("/v1/sandbox/{id}/start"), "");
         assert!(again.status < 300, "{}", again.json());

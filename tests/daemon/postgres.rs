@@ -40,6 +40,15 @@ fn sandboxes_and_keys_are_in_the_server_and_outlive_the_daemon_and_a_crash_of_it
     let away = daemon.ask("GET", "/v1/sandboxes", "");
     // Keys are in the server too, so nobody is let in on trust.
     assert!(away.message().contains("no key can be checked now"), "{}", away.message());
+    // Nor is anybody told that a key is wrong which may be right.
+    assert_eq!(away.status, 503, "{}", away.message());
+    assert!(away.message().contains("ask again"), "{}", away.message());
+    let key = format!("X-API-Key: {key}\r\n");
+    let away = daemon.send("GET", "/v2/sandboxes", &key, b"");
+    assert_eq!(away.status, 503, "{}", String::from_utf8_lossy(&away.body));
+    let inside = format!("{key}E2b-Sandbox-Id: {kept}\r\n");
+    let away = daemon.send("GET", "/files?path=/etc/hostname", &inside, b"");
+    assert_eq!(away.status, 503, "{}", String::from_utf8_lossy(&away.body));
     assert!(!String::from_utf8_lossy(&away.body).contains(PASSWORD));
     server.resume();
     let listed = daemon.ask("GET", "/v1/sandboxes", "").json();

@@ -27,7 +27,8 @@ use rustix::time::{
 };
 use sys_linux::fdpass;
 
-/// What an engine can order: one byte, and a number where one is needed.
+/// What an engine can order: one byte, and a number where one is needed. The answer is `.` when it
+/// holds, `x` when the sandbox is ending, `!` when it failed and `?` when it was not understood.
 enum Order {
     /// `K`: the sandbox goes on when the engine that launched it is gone.
     Keep,
@@ -153,6 +154,8 @@ impl Supervisor {
         match order {
             Order::Keep => self.kept = true,
             Order::Stop => self.end(Ending::Stopped),
+            // Its time is over, or somebody stopped it: no more of it can be had.
+            Order::Time(_) if self.killed.is_some() => return b"x",
             Order::Time(milliseconds) => {
                 if self.set_timer(Duration::from_millis(*milliseconds)).is_err() {
                     return b"!";

@@ -165,7 +165,11 @@ impl ControlError {
             },
             Self::Guest(error) => guest_fault(error),
             Self::TooManyFollow { .. } | Self::Journal(JournalError::TooMany { .. }) => Fault::Full,
-            Self::Closing | Self::Journal(JournalError::Closed) => Fault::Unavailable,
+            Self::Closing
+            | Self::Journal(JournalError::Closed)
+            | Self::Store(StoreError::Unreachable { .. } | StoreError::Lost { .. }) => {
+                Fault::Unavailable
+            }
             Self::Store(_) | Self::Journal(_) | Self::Broken { .. } => Fault::Internal,
         }
     }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use domain::{Ending, Happened, Lease, Lifetime, SandboxId, SandboxSpec, State, state::Starting};
 use policy::{Action, Caller};
 use provider::{Condition, Observed, ProviderError};
-use store::LeaseQuery;
+use store::{LeaseQuery, Unreadable};
 use tracing::warn;
 
 use crate::{Control, ControlError, now, sandbox};
@@ -70,7 +70,9 @@ impl Control {
             }
         }
         if !unknown.is_empty() || !self.shared.compared.load(Ordering::Relaxed) {
-            let all = self.shared.store.leases(&LeaseQuery::default()).await?.items;
+            let all = self.shared.search(&LeaseQuery::default()).await?;
+            let lost = all.unreadable.iter().filter_map(|row| forgotten(row, &there));
+            let all: Vec<Lease> = lost.chain(all.items).collect();
             let known: BTreeMap<_, _> =
                 all.into_iter().map(|lease| (lease.id.clone(), lease)).collect();
             for seen in &unknown {
@@ -159,7 +161,7 @@ impl Control {
             let was_going = matches!(lease.state, State::Deleting(_) | State::Deleted(_));
             if never_was || was_going || lease.spec.lifetime == Lifetime::WithCaller {
                 // Nobody was told that it is there, or somebody wanted it gone.
-                self.shared.store.remove_lease(&lease.id).await?;
+                self.shared.forget(&lease.id).await?;
                 continue;
             }
             warn!(sandbox = %lease.id, "nothing of a sandbox was found: it is listed as an error");
@@ -174,10 +176,10 @@ impl Control {
 
     async fn adopt(&self, mut lease: Lease) -> Result<(), ControlError> {
         // Before the others: an earlier index may have the name at another sandbox.
-        match self.shared.store.put_lease(&lease).await {
+        match self.shared.put(&lease).await {
             Err(store::StoreError::NameTaken { .. }) => {
                 self.take_name_off(&mut lease);
-                self.shared.store.put_lease(&lease).await?;
+                self.shared.put(&lease).await?;
             }
             other => other?,
         }
@@ -225,6 +227,19 @@ fn observe(mut lease: Lease, seen: &Observed) -> Lease {
     lease.unenforced.clone_from(&seen.unenforced);
     lease.missing_layers.clone_from(&seen.missing_layers);
     lease
+}
+
+/// What stands for a sandbox of which nothing is found but an entry that cannot be read. One that
+/// is found says itself what it is.
+fn forgotten(row: &Unreadable, there: &BTreeSet<SandboxId>) -> Option<Lease> {
+    let id: SandboxId = row.id.parse().ok()?;
+    if there.contains(&id) {
+        return None;
+    }
+    let mut lease = Lease::new(id, SandboxSpec::default(), now());
+    lease.state = Starting::new().ended(Ending::Missing);
+    lease.damaged = true;
+    Some(lease)
 }
 
 fn damaged(seen: &Observed, reason: &str, found: &mut Found) -> Lease {

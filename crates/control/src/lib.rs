@@ -16,6 +16,7 @@ mod events;
 mod execute;
 mod find;
 mod guests;
+mod index;
 mod network;
 mod reference;
 mod registry;
@@ -24,8 +25,8 @@ mod templates;
 mod wish;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use domain::{Lease, Lifetime, NetworkMode, OnExit, SandboxId, State, Timestamp, Token};
@@ -121,28 +122,6 @@ const INTRODUCTIONS: usize = 16;
 impl std::fmt::Debug for Control {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.debug_struct("Control").finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    fn unindexed(&self) -> MutexGuard<'_, BTreeSet<SandboxId>> {
-        self.unindexed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Writes to the store what it could not take before, so that it says nothing untrue.
-    async fn catch_up(&self) -> Result<(), ControlError> {
-        let missed: Vec<SandboxId> = self.unindexed().iter().cloned().collect();
-        for id in missed {
-            if let Some(handle) = self.registry.get(&id) {
-                match handle.index().await {
-                    // It is gone in this moment.
-                    Err(ControlError::NotFound { .. }) => {}
-                    indexed => indexed?,
-                }
-            }
-            self.unindexed().remove(&id);
-        }
-        Ok(())
     }
 }
 
@@ -253,23 +232,6 @@ impl Control {
         Ok(handle.lease())
     }
 
-    /// Some of the caller's sandboxes.
-    pub async fn list(
-        &self,
-        caller: &Caller,
-        mut query: LeaseQuery,
-    ) -> Result<Page<Lease>, ControlError> {
-        match &caller.who {
-            // Whoever runs the machine may look at one owner's, or at all.
-            Who::Soma | Who::Local => {}
-            Who::Key { .. } | Who::Token { .. } => query.owner = Some(caller.owner.clone()),
-        }
-        // Whoever was told of a sandbox also finds it here.
-        drop(self.shared.indexing.write().await);
-        self.shared.catch_up().await?;
-        Ok(self.shared.store.leases(&query).await?)
-    }
-
     /// Sets when a sandbox's time is over.
     pub async fn renew(
         &self,
@@ -351,9 +313,7 @@ impl Control {
     /// Whether the provider and the store answer.
     pub async fn check(&self) -> Result<(), ControlError> {
         self.shared.provider.list().await?;
-        let query = LeaseQuery { limit: Some(1), ..LeaseQuery::default() };
-        self.shared.store.leases(&query).await?;
-        Ok(())
+        Ok(self.shared.store_answers().await?)
     }
 
     /// Lets go of all sandboxes. They run on; what is being made or removed is finished first.

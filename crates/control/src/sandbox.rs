@@ -219,7 +219,7 @@ impl Task {
                         }
                     }
                     Some(Command::Index { answer }) => {
-                        let indexed = self.shared.store.put_lease(&self.lease).await;
+                        let indexed = self.shared.put(&self.lease).await;
                         let _ = answer.send(indexed.map_err(ControlError::from));
                     }
                     Some(Command::Delete { caller, answer }) => {
@@ -288,7 +288,7 @@ impl Task {
             Err(_) => return Ok(()),
         };
         self.shared.provider.destroy(&permitted).await?;
-        self.shared.store.remove_lease(&self.lease.id).await?;
+        self.shared.forget(&self.lease.id).await?;
         self.shared.registry.remove(&self.lease);
         self.lease.state = State::Deleted(deleting.deleted());
         self.lease.changed_at = now();
@@ -333,7 +333,7 @@ impl Task {
     }
 
     async fn index(&self) {
-        if let Err(error) = self.shared.store.put_lease(&self.lease).await {
+        if let Err(error) = self.shared.put(&self.lease).await {
             // The store is an index: what it misses now it learns before it is searched.
             warn!(sandbox = %self.lease.id, %error, "the store does not know the new state");
             self.shared.unindexed().insert(self.lease.id.clone());
@@ -344,7 +344,7 @@ impl Task {
     async fn keep(&mut self) -> Result<(), ControlError> {
         let permitted = self.permit(&Caller::soma())?;
         self.shared.provider.write_record(&permitted, &self.lease.to_text()?).await?;
-        self.shared.store.put_lease(&self.lease).await?;
+        self.shared.put(&self.lease).await?;
         self.published.send_replace(Arc::new(self.lease.clone()));
         Ok(())
     }

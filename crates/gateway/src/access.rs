@@ -51,7 +51,7 @@ impl Gateway {
             }
             let message = "there is no API key in the request: send it as \
                            `Authorization: Bearer KEY`; the daemon printed it at its start";
-            return Err(Refusal { message, is_e2b });
+            return Err(Refusal::unknown(message, is_e2b));
         }
         for key in keys {
             let found = self.shared.store.key(&KeyHash::of(&key)).await;
@@ -60,14 +60,18 @@ impl Gateway {
                 Ok(None) => {}
                 Err(error) => {
                     tracing::error!(error = &error as &dyn std::error::Error, "no key was checked");
-                    let message = "no key can be checked now: the daemon's log says why";
-                    return Err(Refusal { message, is_e2b });
+                    // The key may be right: whoever is told that it is not throws it away.
+                    let message = "no key can be checked now, because the daemon's database does \
+                                   not answer: ask again in a moment, and if that does not help, \
+                                   the daemon's log says what is wrong with it";
+                    let status = StatusCode::SERVICE_UNAVAILABLE;
+                    return Err(Refusal { status, message, is_e2b });
                 }
             }
         }
         let message = "the API key is not known here: the daemon keeps its own in a file that \
                        it names at its start";
-        Err(Refusal { message, is_e2b })
+        Err(Refusal::unknown(message, is_e2b))
     }
 }
 
@@ -97,18 +101,32 @@ fn bare_key(value: &str) -> &str {
     }
 }
 
-/// Nobody that is known.
+/// Why nobody is let in.
 #[derive(Debug)]
 pub(crate) struct Refusal {
+    status: StatusCode,
     message: &'static str,
     is_e2b: bool,
 }
 
+impl Refusal {
+    /// Nobody that is known.
+    fn unknown(message: &'static str, is_e2b: bool) -> Self {
+        Self { status: StatusCode::UNAUTHORIZED, message, is_e2b }
+    }
+
+    /// Whether the same request may be let in later.
+    pub(crate) fn is_passing(&self) -> bool {
+        self.status == StatusCode::SERVICE_UNAVAILABLE
+    }
+}
+
 impl IntoResponse for Refusal {
     fn into_response(self) -> Response {
-        if self.is_e2b {
-            return api_e2b::error(StatusCode::UNAUTHORIZED, self.message);
+        let Self { status, message, is_e2b } = self;
+        if is_e2b {
+            return api_e2b::error(status, message);
         }
-        ApiError::new(StatusCode::UNAUTHORIZED, self.message).into_response()
+        ApiError::new(status, message).into_response()
     }
 }

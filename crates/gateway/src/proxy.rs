@@ -124,7 +124,7 @@ impl Gateway {
                     body = Body::new(Limited::new(body, LARGEST_OF_STRANGERS));
                     Caller::soma()
                 }
-                None => return unauthorized(),
+                None => return self.turned_away(&request).await,
             },
         };
         let control = &self.shared.control;
@@ -147,6 +147,14 @@ impl Gateway {
         match guest.forward(request).await {
             Ok(answer) => answer.map(Body::new).into_response(),
             Err(error) => refused(&target.id, &error.into()),
+        }
+    }
+
+    /// What somebody hears who may not come in. A key that cannot be checked now may be right.
+    async fn turned_away(&self, request: &Parts) -> Response {
+        match self.caller(request).await {
+            Err(refusal) if refusal.is_passing() => refusal.into_response(),
+            _ => unauthorized(),
         }
     }
 

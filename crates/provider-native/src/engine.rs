@@ -234,6 +234,9 @@ impl Engine {
         if import_ends || self.bodies.values().any(Body::wants_attention) {
             until = until.min(now + Duration::from_millis(5));
         }
+        if self.bodies.values().any(Body::is_waited_for) {
+            until = until.min(now + Duration::from_secs(1));
+        }
         if self.welcome_after > now {
             until = until.min(self.welcome_after);
         }

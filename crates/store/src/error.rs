@@ -1,5 +1,7 @@
 //! Why the store could not do what it was asked.
 
+use std::path::PathBuf;
+
 use domain::SandboxName;
 
 /// Why the store could not do what it was asked.
@@ -13,6 +15,17 @@ pub enum StoreError {
         name: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// It was damaged while it was in use, and an empty one has taken its place.
+    #[error(
+        "the database `{name}` was damaged and is set aside as `{}`: ask again, it is filled anew \
+         from the sandboxes' folders", aside.display()
+    )]
+    Lost {
+        /// Which file.
+        name: String,
+        /// Where it is now.
+        aside: PathBuf,
     },
     /// It was written by a later Soma.
     #[error("the database `{name}` is of a later soma: use that one, or another database")]

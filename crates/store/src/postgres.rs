@@ -121,10 +121,6 @@ impl Database for PostgresStore {
     fn failure(&self, step: &'static str, error: sqlx::Error) -> StoreError {
         failure::of(&self.name, step, error)
     }
-
-    fn damaged(&self, reason: String) -> StoreError {
-        StoreError::Damaged { name: self.name.clone(), reason }
-    }
 }
 
 /// What all connections have in common.

@@ -56,4 +56,15 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// How many match in all.
     pub total: u64,
+    /// What belongs on the page and cannot be read: by name, as far as that can be.
+    pub unreadable: Vec<Unreadable>,
+}
+
+/// A row that cannot be read. What it held stays out of it: it may be a token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Which sandbox it is about.
+    pub id: String,
+    /// What is wrong with it.
+    pub reason: String,
 }

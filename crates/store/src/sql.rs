@@ -4,7 +4,7 @@
 //! is to the caller. Which statements, and what their rows mean, is the same for all of them:
 //! `leases.rs` and `keys.rs`.
 
-mod keys;
+pub(crate) mod keys;
 mod leases;
 pub(crate) mod migrations;
 mod statement;
@@ -28,11 +28,18 @@ pub(crate) trait Database: Send + Sync {
     /// The rows of each of them, as they were at one moment.
     async fn read(&self, statements: Vec<Statement>) -> Result<Vec<Vec<Row>>, sqlx::Error>;
 
+    /// Says once that everything but keys was lost, if it was and nobody was told.
+    fn lost(&self) -> Option<StoreError> {
+        None
+    }
+
+    /// Whether a failure is over by now, so that what failed may be tried again.
+    fn is_over(&self, _error: &sqlx::Error) -> bool {
+        false
+    }
+
     /// What a failure of a step is to the caller.
     fn failure(&self, step: &'static str, error: sqlx::Error) -> StoreError;
-
-    /// What is in the database makes no sense.
-    fn damaged(&self, reason: String) -> StoreError;
 }
 
 /// A failure of a step, whatever it was.
@@ -46,14 +53,17 @@ where
 #[async_trait]
 impl<D: Database> Store for D {
     async fn put_lease(&self, lease: &Lease) -> Result<(), StoreError> {
+        self.lost().map_or(Ok(()), Err)?;
         leases::put(self, lease).await
     }
 
     async fn remove_lease(&self, id: &SandboxId) -> Result<(), StoreError> {
+        self.lost().map_or(Ok(()), Err)?;
         leases::remove(self, id).await
     }
 
     async fn leases(&self, query: &LeaseQuery) -> Result<Page<Lease>, StoreError> {
+        self.lost().map_or(Ok(()), Err)?;
         leases::find(self, query).await
     }
 

@@ -56,8 +56,10 @@ async fn open_file(folder: &Path) -> Result<Memory, Failure> {
     if let Some(aside) = opened.set_aside {
         warn!(
             aside = %aside.display(),
+            keys = opened.keys,
             "the database was damaged and is set aside; what the sandboxes' folders say is \
-             indexed anew"
+             indexed anew, and the API keys that could be read in it are kept; any other but the \
+             one in `api-key` has to be made again"
         );
     }
     Ok(Memory::File(Arc::new(store)))

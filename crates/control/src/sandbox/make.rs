@@ -52,7 +52,7 @@ impl Task {
         let record = self.lease.to_text()?;
         // The intent is in the folder that the provider makes; the index may learn of it meanwhile.
         let (indexed, created) = tokio::join!(
-            self.shared.store.put_lease(&self.lease),
+            self.shared.put(&self.lease),
             self.shared.provider.create(&self.lease.id, spec, &record)
         );
         let seen = created?;
@@ -83,7 +83,7 @@ impl Task {
         if let Err(error) = destroyed {
             warn!(sandbox = %id, %error, "what could not be made could not be removed");
         }
-        if let Err(error) = self.shared.store.remove_lease(&id).await {
+        if let Err(error) = self.shared.forget(&id).await {
             warn!(sandbox = %id, %error, "the store still has what could not be made");
         }
         self.shared.registry.remove(&self.lease);

@@ -48,6 +48,8 @@ impl Task {
             }
             Err(error) => {
                 self.enter(starting.returned(before), since, caller).await;
+                // The provider may have started it all the same: what is there counts.
+                self.look().await;
                 Err(error.into())
             }
         }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Child, Stdio};
 use std::thread;
@@ -52,7 +53,8 @@ pub fn connect_engine(home: &Home, program: &Path) -> Result<OwnedFd, ProviderEr
             return Ok(socket);
         }
         if let Ok(Some(status)) = child.try_wait() {
-            if !status.success() {
+            // One that was killed had nothing against this host, and the next may live.
+            if !status.success() && status.signal().is_none() {
                 return Err(ProviderError::Unsupported { reason: last_words(&mut child) });
             }
             // Another engine has the home: one that was quicker and is about to answer, or one

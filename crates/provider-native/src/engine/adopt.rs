@@ -1,10 +1,12 @@
-//! What an engine finds when it starts: sandboxes to take over, and remains to remove.
+//! What an engine finds when it starts, and whenever it is asked what there is: sandboxes to take
+//! over, and remains to remove.
 //!
 //! The folders are the truth. A sandbox whose processes live is adopted; one whose processes
 //! are gone has ended, and its files stay. What never became anybody's, or lived with a caller
 //! of an earlier engine, has no manifest and is removed, its processes by the label of their
 //! cgroups.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,6 +16,7 @@ use domain::{Ending, Limits, SandboxId, TemplateName};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
+use super::imports::Import;
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
 use crate::cgroup::Group;
@@ -26,6 +29,9 @@ use crate::template::{Generation, Imported, remove_unused};
 /// How long killed processes may take to vanish.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The same while somebody else waits: what stays is met again.
+pub(super) const MOMENT: Duration = Duration::from_millis(50);
+
 impl Engine {
     /// Takes stock. Nothing that it meets stops the engine from starting.
     pub(super) fn adopt(&mut self) {
@@ -35,36 +41,68 @@ impl Engine {
             Err(error) => return log(&format!("the sandboxes' folders cannot be read: {error}")),
         };
         for folder in folders {
-            let folder = folder.as_path();
-            let name = folder.file_name().and_then(|name| name.to_str()?.parse().ok());
-            let Some(id) = name else {
+            if let Some(id) = id_of(&folder) {
+                self.meet(id, &folder);
+            } else {
                 log(&format!("`{}` is no sandbox's folder, and is left alone", folder.display()));
-                continue;
-            };
-            match Manifest::read(folder) {
-                Ok(manifest) if manifest.id == id => self.take_over(folder, &manifest),
-                Ok(other) => self.set_aside(id, format!("its manifest is that of `{}`", other.id)),
-                Err(error) => self.set_aside(id, error.to_string()),
             }
         }
-        self.remove_orphans();
+        self.remove_orphans(PATIENCE);
         for folder in folders_in(&self.host.options.home.prepared()).unwrap_or_default() {
             self.remove(folder, None);
         }
         self.remove_unused_parts();
     }
 
+    /// Takes stock again while others work: a sandbox's folder that came back is taken in, and what
+    /// is nobody's is removed, as at the start.
+    pub(super) fn take_stock(&mut self) {
+        let home = self.host.options.home.clone();
+        // Where what is there cannot be read, it cannot be told from what is not.
+        let Ok(folders) = folders_in(&home.sandboxes()) else { return };
+        for folder in folders {
+            // One of which nothing is known may still be a body's that could not be bound.
+            let is_bodys = self.bodies.values().any(|body| body.folder == folder);
+            if let Some(id) = id_of(&folder).filter(|id| !self.sandboxes.contains_key(id))
+                && !is_bodys
+            {
+                log(&format!("sandbox `{id}` is there again"));
+                self.meet(id, &folder);
+            }
+        }
+        self.remove_orphans(MOMENT);
+        for folder in folders_in(&home.prepared()).unwrap_or_default() {
+            let is_bodys = self.bodies.values().any(|body| body.folder == folder);
+            let is_imports = self.imports.values().any(|import| import.folder() == folder);
+            let is_going = self.remains.contains(&folder)
+                || self.sweepers.iter().any(|sweeper| sweeper.folder == folder);
+            if !is_bodys && !is_imports && !is_going {
+                self.remove(folder, None);
+            }
+        }
+    }
+
+    /// Takes a sandbox in by its folder.
+    fn meet(&mut self, id: SandboxId, folder: &Path) {
+        match Manifest::read(folder) {
+            Ok(manifest) if manifest.id == id => self.take_over(folder, &manifest),
+            Ok(other) => self.set_aside(id, format!("its manifest is that of `{}`", other.id)),
+            Err(error) => self.set_aside(id, error.to_string()),
+        }
+    }
+
     /// Ends what has cgroups of this home and is nobody's. As long as there is a sandbox of which
     /// nothing is known, what seems to be nobody's may be that one's, and goes on.
-    pub(super) fn remove_orphans(&mut self) {
+    pub(super) fn remove_orphans(&mut self, patience: Duration) {
         if self.sandboxes.values().any(|sandbox| sandbox.damage.is_some()) {
             return;
         }
-        let owned: Vec<&String> = self.bodies.values().map(|body| &body.slot).collect();
+        let bodies = self.bodies.values().map(|body| body.slot.as_str());
+        let owned: Vec<&str> = bodies.chain(self.imports.values().map(Import::slot)).collect();
         let names = self.host.hierarchies.names().into_iter();
-        let orphans: Vec<String> = names.filter(|name| !owned.contains(&name)).collect();
+        let orphans: Vec<String> = names.filter(|name| !owned.contains(&name.as_str())).collect();
         for slot in orphans {
-            self.remove_group(&slot);
+            self.remove_group(&slot, patience);
         }
     }
 
@@ -107,18 +145,18 @@ impl Engine {
             sandbox.body = Some(key);
             self.bodies.insert(key, body);
         } else {
-            self.remove_group(&manifest.slot);
+            self.remove_group(&manifest.slot, PATIENCE);
             sandbox.ending = Some(manifest.ending(folder));
         }
         self.sandboxes.insert(manifest.id.clone(), sandbox);
     }
 
     /// Ends whoever is in these cgroups, and removes them.
-    fn remove_group(&self, slot: &str) {
+    fn remove_group(&self, slot: &str, patience: Duration) {
         let group = Group::named(&self.host.hierarchies, slot);
         let start = Instant::now();
         while let Err(error) = group.remove() {
-            if start.elapsed() > PATIENCE {
+            if start.elapsed() > patience {
                 return log(&format!("the cgroups of `{slot}` stay: {error}"));
             }
             group.kill();
@@ -159,6 +197,11 @@ impl Engine {
     }
 }
 
+/// The sandbox whose folder this would be.
+fn id_of(folder: &Path) -> Option<SandboxId> {
+    folder.file_name().and_then(|name| name.to_str()?.parse().ok())
+}
+
 fn remove_all_but(parent: &Path, is_used: impl Fn(&str) -> bool) {
     for folder in folders_in(parent).unwrap_or_default() {
         let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -195,6 +238,8 @@ fn reopen(
         supervisor_descriptor: Some(supervisor_descriptor),
         stage: Stage::Ready(reach),
         owner: Some(manifest.id.clone()),
+        unanswered: VecDeque::new(),
+        until_end: Vec::new(),
     })
 }
 

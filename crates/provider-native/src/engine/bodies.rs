@@ -1,5 +1,6 @@
 //! What a launcher makes, and the engine keeps until it is swept away.
 
+use std::collections::VecDeque;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -17,11 +18,15 @@ use sys_linux::fdpass;
 use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use sys_linux::process::unblock_signals;
 
+use super::clients::Waiter;
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 use crate::ids::IdRange;
 use crate::remove::remove;
 use crate::template::Ground;
+
+/// A supervisor that takes longer than this for an order does not do its work.
+const LONGEST_ORDER: Duration = Duration::from_secs(10);
 
 /// A launcher that takes longer than this will not come to an end.
 const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
@@ -49,6 +54,28 @@ pub(super) struct Body {
     pub(super) supervisor_descriptor: Option<OwnedFd>,
     pub(super) stage: Stage,
     pub(super) owner: Option<SandboxId>,
+    /// The orders that its supervisor has not answered yet, as they were given.
+    pub(super) unanswered: VecDeque<Given>,
+    /// Who hears why it ended.
+    pub(super) until_end: Vec<Waiter>,
+}
+
+/// An order that was given.
+pub(super) struct Given {
+    /// Who is to hear that it was obeyed.
+    waiter: Option<Waiter>,
+    since: Instant,
+}
+
+/// What a supervisor says to an order, for whoever waits for it.
+#[derive(Clone, Copy)]
+pub(super) enum Obeyed {
+    /// It holds.
+    Yes(Waiter),
+    /// The sandbox is ending.
+    TooLate(Waiter),
+    /// It could not be done.
+    No(Waiter),
 }
 
 pub(super) enum Stage {
@@ -97,26 +124,73 @@ impl Body {
 
     /// Gives an order to the supervisor. It is obeyed also when the engine dies now: what was
     /// sent is read before the end of the connection is.
-    pub(super) fn order(&self, order: &[u8]) -> Result<(), Failure> {
-        let step = "give the supervisor an order";
-        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from);
-        let link = link.step(step)?;
-        fdpass::send(link, order, &[], SendFlags::DONTWAIT).step(step).map(|_| ())
+    pub(super) fn order(&mut self, order: &[u8]) -> Result<(), Failure> {
+        self.give(order, None)
     }
 
-    /// Lets its time be over so long from now, or never.
-    pub(super) fn order_time(&self, timeout: Option<Duration>) -> Result<(), Failure> {
+    /// Lets its time be over so long from now, or never. Whoever waits is answered when the
+    /// supervisor has it: its time may be over in this moment.
+    pub(super) fn order_time(
+        &mut self,
+        timeout: Option<Duration>,
+        waiter: Option<Waiter>,
+    ) -> Result<(), Failure> {
         // Zero is never, so what is over at once is over in a moment.
         let milliseconds = timeout
             .map_or(0, |timeout| u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX).max(1));
-        self.order(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat())
+        self.give(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat(), waiter)
+    }
+
+    fn give(&mut self, order: &[u8], waiter: Option<Waiter>) -> Result<(), Failure> {
+        let step = "give the supervisor an order";
+        let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from);
+        let link = link.step(step)?;
+        fdpass::send(link, order, &[], SendFlags::DONTWAIT).step(step)?;
+        self.unanswered.push_back(Given { waiter, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Takes the supervisor's answer to the oldest order.
+    pub(super) fn hear_answer(&mut self, answer: &[u8]) -> Option<Obeyed> {
+        let waiter = self.unanswered.pop_front()?.waiter?;
+        Some(match answer {
+            b"." => Obeyed::Yes(waiter),
+            b"x" => Obeyed::TooLate(waiter),
+            _ => Obeyed::No(waiter),
+        })
+    }
+
+    /// Somebody hears of its end when that is known.
+    pub(super) fn wait_for_end(&mut self, waiter: Waiter) {
+        self.until_end.push(waiter);
+    }
+
+    /// Who waits for a supervisor's answer, which will not come any more or takes too long.
+    pub(super) fn give_up_orders(&mut self, is_over: bool) -> Vec<Waiter> {
+        let is_late = |given: &Given| given.since.elapsed() > LONGEST_ORDER;
+        let given = self.unanswered.iter_mut().filter(|given| is_over || is_late(given));
+        let mut waiting: Vec<Waiter> = given.filter_map(|given| given.waiter.take()).collect();
+        if is_over {
+            waiting.append(&mut self.until_end);
+        }
+        waiting
+    }
+
+    /// Whether somebody waits for the supervisor.
+    pub(super) fn is_waited_for(&self) -> bool {
+        self.unanswered.iter().any(|given| given.waiter.is_some())
+    }
+
+    /// Whether it stands and is about to fall: its first process or its supervisor ended, and
+    /// nobody took note yet.
+    pub(super) fn is_falling(&self) -> bool {
+        let Stage::Ready(reach) = &self.stage else { return false };
+        self.has_ended() || is_readable(&reach.first_descriptor)
     }
 
     /// Whether the supervisor ended, be it noted or not.
     pub(super) fn has_ended(&self) -> bool {
-        let Some(supervisor) = &self.supervisor_descriptor else { return true };
-        let mut look = [PollFd::new(supervisor, PollFlags::IN)];
-        poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
+        self.supervisor_descriptor.as_ref().is_none_or(is_readable)
     }
 
     /// It does not become its owner's, whose id is returned. One that was launched for a sandbox
@@ -180,6 +254,12 @@ impl Body {
         }
         removed
     }
+}
+
+/// Whether a process ended, by its descriptor.
+fn is_readable(process: &OwnedFd) -> bool {
+    let mut look = [PollFd::new(process, PollFlags::IN)];
+    poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|ready| ready > 0)
 }
 
 /// Removes a folder in a process of its own: the host's file system may take its time for it,

@@ -99,6 +99,7 @@ impl Engine {
                 self.answer(waiter, answer);
             }
             Verb::List => {
+                self.take_stock();
                 let all = self.sandboxes.keys().filter_map(|id| self.observe(id)).collect();
                 self.answer(waiter, Ok(Answer::Sandboxes(all)));
             }
@@ -159,10 +160,7 @@ impl Engine {
                 let answer = self.read_rules(&id).map(Answer::Record);
                 self.answer(waiter, answer);
             }
-            Verb::Renew { id, timeout } => {
-                let answer = self.renew(&id, timeout).map(|()| Answer::Done);
-                self.answer(waiter, answer);
-            }
+            Verb::Renew { id, timeout } => self.renew(waiter, &id, timeout),
             Verb::Limit { id, limits } => {
                 let answer = self.limit(&id, &limits).map(|()| Answer::Done);
                 self.answer(waiter, answer);
@@ -232,6 +230,7 @@ impl Engine {
             waiting: vec![waiter],
             watching: Vec::new(),
             resting: Vec::new(),
+            again: Vec::new(),
             record,
             network,
         })

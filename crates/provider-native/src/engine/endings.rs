@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use domain::{Ending, Lifetime, SandboxId};
 use rustix::process::{WaitId, WaitIdOptions, waitid};
 
+use super::adopt::MOMENT;
 use super::bodies::{Body, Stage, remove_folder};
 use super::lifecycle::Sandbox;
 use super::{Engine, Key, log};
@@ -56,7 +57,8 @@ impl Engine {
             return;
         }
         // Whoever still waits for it to come to be hears that it was destroyed.
-        let waiting = std::mem::take(&mut sandbox.waiting);
+        let mut waiting = std::mem::take(&mut sandbox.waiting);
+        waiting.extend(std::mem::take(&mut sandbox.again).iter().map(|again| again.waiter));
         let mut watching = std::mem::take(&mut sandbox.watching);
         watching.append(&mut sandbox.resting);
         sandbox.doomed = true;
@@ -85,11 +87,16 @@ impl Engine {
         }
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.reap();
-        if body.disowned {
+        let ending = read_ending(&body.folder, &body.ended);
+        let (waiting, disowned) = (body.give_up_orders(true), body.disowned);
+        for waiter in waiting {
+            self.answer(waiter, Err(Refusal::NotRunning(ending.clone())));
+        }
+        if disowned {
             // Its owner may have another one on its way by now.
             return;
         }
-        let ending = read_ending(&body.folder, &body.ended);
+        let Some(body) = self.bodies.get_mut(&key) else { return };
         let Some(id) = body.owner.clone() else { return };
         let unmade = |sandbox: &Sandbox| {
             let made = sandbox.before.is_none() && sandbox.waiting.is_empty();
@@ -101,6 +108,7 @@ impl Engine {
             self.give_up(&id, &Failure::new("launch a sandbox", cause, Kind::Broken));
         } else {
             self.note_end(&id, &ending);
+            self.start_as_asked(&id);
         }
     }
 
@@ -192,7 +200,7 @@ impl Engine {
         self.forget(&id, &Ok(Answer::Done));
         if was_damaged {
             // Now it can be told what is nobody's.
-            self.remove_orphans();
+            self.remove_orphans(MOMENT);
         }
     }
 
@@ -249,7 +257,7 @@ impl Engine {
 /// A process that removes a folder.
 pub(super) struct Sweeper {
     pub(super) process: OwnedFd,
-    folder: PathBuf,
+    pub(super) folder: PathBuf,
     /// Whose folder it is, when somebody waits for its end.
     id: Option<SandboxId>,
 }

@@ -12,7 +12,7 @@
 use std::fs::{self, Permissions};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use domain::{Bytes, Limits, TemplateName};
@@ -64,6 +64,16 @@ enum Stage {
 }
 
 impl Import {
+    /// The name of its cgroups.
+    pub(super) fn slot(&self) -> &str {
+        &self.slot
+    }
+
+    /// Where it is unpacked.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// What becomes readable when the unpacking ended.
     pub(super) fn process(&self) -> Option<BorrowedFd<'_>> {
         match &self.stage {

@@ -1,6 +1,7 @@
 //! How bodies come to be and become somebody's: prepared, launched, bound. `restart` has what is
 //! different for a sandbox that ran before.
 
+use std::collections::VecDeque;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -11,6 +12,7 @@ use rustix::process::Pid;
 
 use super::bodies::{Body, Reach, Stage};
 use super::clients::Waiter;
+use super::restart::Again;
 use super::{Engine, Key, limit, log, reach, restart};
 use crate::cgroup::Group;
 use crate::disk::Storage;
@@ -52,6 +54,8 @@ pub(super) struct Sandbox {
     pub(super) watching: Vec<Waiter>,
     /// Who waits until nothing of it runs.
     pub(super) resting: Vec<Waiter>,
+    /// Who wants it started again as soon as its end was noted.
+    pub(super) again: Vec<Again>,
     /// What is written down with it, unless that lies in its folder.
     pub(super) record: String,
     /// What it may reach, as the egress program reads it.
@@ -76,6 +80,7 @@ impl Sandbox {
             waiting: Vec::new(),
             watching: Vec::new(),
             resting: Vec::new(),
+            again: Vec::new(),
             record: String::new(),
             network: Record::default(),
         }
@@ -110,9 +115,11 @@ impl Engine {
         for key in keys {
             let Some(body) = self.bodies.get_mut(&key) else { continue };
             body.hurry();
+            let late = body.give_up_orders(false);
             if matches!(body.stage, Stage::Ending { .. }) && body.is_dead() {
                 self.sweep(key);
             }
+            self.excuse(late);
         }
         self.finish_imports();
         self.keep_egress();
@@ -272,6 +279,8 @@ impl Engine {
             supervisor_descriptor: Some(launching.supervisor_descriptor),
             stage: Stage::Launching { since: Instant::now() },
             owner,
+            unanswered: VecDeque::new(),
+            until_end: Vec::new(),
         };
         self.bodies.insert(key, body);
         Ok(())
@@ -282,11 +291,16 @@ impl Engine {
         let Some(body) = self.bodies.get_mut(&key) else { return };
         let Some(socket) = &body.link else { return };
         if !body.is_launching() {
-            // One byte for each order; what counts is that it was sent.
+            // One byte for each order.
             let mut bytes = [0; 16];
             let received = sys_linux::fdpass::receive(socket, &mut bytes, RecvFlags::DONTWAIT);
-            if !matches!(received, Ok((length, _)) if length > 0) {
-                body.link = None;
+            match received {
+                Ok((length, _)) if length > 0 => {
+                    if let Some(heard) = body.hear_answer(&bytes[..length]) {
+                        self.pass_on(key, heard);
+                    }
+                }
+                _ => body.link = None,
             }
             return;
         }
@@ -369,10 +383,11 @@ impl Engine {
             limit::size_shared_memory(reach.first, sandbox.limits.memory)?;
         }
         reach::name_host(&reach.names, &self.host.names, id.as_str()).step("name the host")?;
+        let first = reach.first;
         body.owner = Some(id.clone());
         sandbox.body = Some(key);
         if let Some(timeout) = sandbox.limits.timeout {
-            body.order_time(Some(timeout))?;
+            body.order_time(Some(timeout), None)?;
         }
         if sandbox.lifetime == Lifetime::WithCaller {
             return Ok(());
@@ -380,7 +395,7 @@ impl Engine {
         // Its supervisor lets it go on without us before it is found in its place: what is there
         // lives. One that we do not come to put there is removed by the label of its cgroups.
         body.order(b"K")?;
-        let processes = Process::identify(reach.first)
+        let processes = Process::identify(first)
             .and_then(|first| Ok([first, Process::identify(body.supervisor)?]))
             .step("identify the sandbox's processes")?;
         if body.again {

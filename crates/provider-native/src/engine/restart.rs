@@ -14,10 +14,17 @@ use super::clients::Waiter;
 use super::lifecycle::{Plan, Sandbox};
 use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
-use crate::manifest::{Again, Manifest, Process};
+use crate::manifest::{self, Manifest, Process};
 use crate::random::random_id;
 use crate::reserves::Reserves;
 use crate::verbs::{Answer, Refusal};
+
+/// A wish to start a sandbox that is about to end.
+pub(super) struct Again {
+    pub(super) waiter: Waiter,
+    timeout: Option<Duration>,
+    reserves: Reserves,
+}
 
 impl Engine {
     /// Starts a sandbox again. Whoever asked is answered when its guest answers.
@@ -31,6 +38,14 @@ impl Engine {
         if let Err(refusal) = self.may_start(id, timeout, reserves) {
             return self.answer(waiter, Err(refusal));
         }
+        if self.is_falling(id) {
+            // It is said to run only because nobody took note of its end yet.
+            let again = Again { waiter, timeout, reserves: *reserves };
+            if let Some(sandbox) = self.sandboxes.get_mut(id) {
+                sandbox.again.push(again);
+            }
+            return;
+        }
         if self.is_running(id) {
             let answer = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
             return self.answer(waiter, answer);
@@ -42,6 +57,19 @@ impl Engine {
             sandbox.limits.timeout = timeout;
             self.start_when_swept(id);
         }
+    }
+
+    /// Starts what was asked for while it was ending.
+    pub(super) fn start_as_asked(&mut self, id: &SandboxId) {
+        let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        for Again { waiter, timeout, reserves } in std::mem::take(&mut sandbox.again) {
+            self.start(waiter, id, timeout, &reserves);
+        }
+    }
+
+    fn is_falling(&self, id: &SandboxId) -> bool {
+        let body = self.sandboxes.get(id).and_then(|sandbox| self.bodies.get(&sandbox.body?));
+        body.is_some_and(Body::is_falling)
     }
 
     fn may_start(
@@ -112,16 +140,18 @@ impl Engine {
     }
 
     /// Whether it takes a moment until nothing of it runs.
-    fn ask_to_stop(&self, id: &SandboxId) -> Result<bool, Refusal> {
+    fn ask_to_stop(&mut self, id: &SandboxId) -> Result<bool, Refusal> {
         let sandbox = self.find(id)?;
         if sandbox.before.is_some() {
             let reason = format!("sandbox `{id}` is being started: stop it when it runs");
             return Err(Refusal::Conflict(reason));
         }
-        let Some(body) = sandbox.body.and_then(|key| self.bodies.get(&key)) else {
+        let is_open = sandbox.ending.is_none();
+        let key = sandbox.body;
+        let Some(body) = key.and_then(|key| self.bodies.get_mut(&key)) else {
             return Ok(false);
         };
-        if sandbox.ending.is_none()
+        if is_open
             && let Err(failure) = body.order(b"S")
             && !body.has_ended()
         {
@@ -140,7 +170,7 @@ pub(super) fn write_manifest(
     let step = "write the sandbox's manifest";
     let before = Manifest::read(&body.folder).step(step)?;
     let ended = before.ended.clone();
-    let again = Again {
+    let again = manifest::Again {
         slot: body.slot.clone(),
         ids: body.ids,
         guest: body.guest.clone(),

@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use domain::{Lifetime, Limits, SandboxId};
 
-use super::Engine;
+use super::bodies::Obeyed;
 use super::clients::Waiter;
 use super::lifecycle::Sandbox;
-use crate::failure::Step;
+use super::{Engine, Key};
+use crate::failure::{Failure, Kind, Step};
 use crate::manifest::read_ending;
 use crate::record::{self, Kept};
 use crate::verbs::{Answer, Record, Refusal};
@@ -40,8 +41,20 @@ impl Engine {
     }
 
     /// Lets a sandbox's time be over so long from now. Its supervisor keeps it, and the manifest
-    /// still says what it was made with: no engine that starts later tells it again.
-    pub(super) fn renew(&self, id: &SandboxId, timeout: Option<Duration>) -> Result<(), Refusal> {
+    /// still says what it was made with: no engine that starts later tells it again. Whoever asked
+    /// is answered when the supervisor has it.
+    pub(super) fn renew(&mut self, waiter: Waiter, id: &SandboxId, timeout: Option<Duration>) {
+        if let Err(refusal) = self.try_to_renew(waiter, id, timeout) {
+            self.answer(waiter, Err(refusal));
+        }
+    }
+
+    fn try_to_renew(
+        &mut self,
+        waiter: Waiter,
+        id: &SandboxId,
+        timeout: Option<Duration>,
+    ) -> Result<(), Refusal> {
         let sandbox = self.find(id)?;
         if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
@@ -50,13 +63,41 @@ impl Engine {
         let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
         let limits = Limits { timeout, ..sandbox.limits.clone() };
         limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
-        let body = sandbox.body.and_then(|key| self.bodies.get(&key)).ok_or(Refusal::NotFound)?;
-        match body.order_time(timeout) {
+        let key = sandbox.body.ok_or(Refusal::NotFound)?;
+        let body = self.bodies.get_mut(&key).ok_or(Refusal::NotFound)?;
+        match body.order_time(timeout, Some(waiter)) {
             // It ended in this moment, and nobody took note yet.
             Err(_) if body.has_ended() => {
                 Err(Refusal::NotRunning(read_ending(&body.folder, &body.ended)))
             }
             ordered => Ok(ordered?),
+        }
+    }
+
+    /// Passes a supervisor's answer on to whoever gave the order.
+    pub(super) fn pass_on(&mut self, key: Key, heard: Obeyed) {
+        match heard {
+            Obeyed::Yes(waiter) => self.answer(waiter, Ok(Answer::Done)),
+            Obeyed::No(waiter) => {
+                let cause = "its supervisor could not set its clock";
+                let failure = Failure::new("set the sandbox's time", cause, Kind::Broken);
+                self.answer(waiter, Err(Refusal::Failed(failure)));
+            }
+            // Why it ends is known when it has.
+            Obeyed::TooLate(waiter) => {
+                if let Some(body) = self.bodies.get_mut(&key) {
+                    body.wait_for_end(waiter);
+                }
+            }
+        }
+    }
+
+    /// Tells those who waited too long for a supervisor.
+    pub(super) fn excuse(&mut self, late: Vec<Waiter>) {
+        for waiter in late {
+            let cause = "its supervisor does not answer";
+            let failure = Failure::new("set the sandbox's time", cause, Kind::Broken);
+            self.answer(waiter, Err(Refusal::Failed(failure)));
         }
     }
 

@@ -5,7 +5,7 @@
 use domain::{Lease, SandboxId, SandboxName};
 
 use super::{Database, Kind, Row, Statement, Value, failed};
-use crate::{LeaseQuery, Order, Page, Sort, StoreError};
+use crate::{LeaseQuery, Order, Page, Sort, StoreError, Unreadable};
 
 /// How many labels are written at once: a statement takes about 32,000 values.
 const BATCH: usize = 1000;
@@ -44,15 +44,25 @@ pub(super) async fn find(
     let answers = answers.map_err(|error| database.failure("look for sandboxes", error))?;
     let mut answers = answers.into_iter();
     let total = answers.next().and_then(|rows| Some(rows.first()?.first()?.number()));
-    let read = |row: Row| {
-        let mut row = row.into_iter().map(Value::into_text);
-        let (id, record) = (row.next().unwrap_or_default(), row.next().unwrap_or_default());
-        // What is in it stays out of the error: it may be a token.
-        Lease::from_text(&record)
-            .map_err(|error| database.damaged(format!("the record of sandbox `{id}`: {error}")))
-    };
-    let items = answers.flatten().map(read).collect::<Result<_, _>>()?;
-    Ok(Page { items, total: total.and_then(|total| u64::try_from(total).ok()).unwrap_or(0) })
+    let (mut items, mut unreadable) = (Vec::new(), Vec::new());
+    for row in answers.flatten() {
+        match read(row) {
+            Ok(lease) => items.push(lease),
+            Err(row) => unreadable.push(row),
+        }
+    }
+    let total = total.and_then(|total| u64::try_from(total).ok()).unwrap_or(0);
+    Ok(Page { items, total, unreadable })
+}
+
+fn read(row: Row) -> Result<Lease, Unreadable> {
+    let mut row = row.into_iter().map(Value::into_text);
+    let (id, record) = (row.next().unwrap_or_default(), row.next().unwrap_or_default());
+    match Lease::from_text(&record) {
+        Ok(lease) if lease.id.as_str() == id => Ok(lease),
+        Ok(_) => Err(Unreadable { id, reason: "it is another sandbox's".to_owned() }),
+        Err(error) => Err(Unreadable { id, reason: error.to_string() }),
+    }
 }
 
 fn keeping(lease: &Lease, record: String) -> Statement {

@@ -20,7 +20,7 @@ pub(crate) struct Statement {
 pub(crate) enum Value {
     Text(String),
     Number(i64),
-    /// No text.
+    /// No text, or nothing that can be read.
     Missing,
 }
 
@@ -176,7 +176,8 @@ where
     query.persistent(statement.is_usual)
 }
 
-/// A driver's row as values.
+/// A driver's row as values. What cannot be read as what it should be is missing: one row whose
+/// bytes are damaged is no reason to withhold the others.
 pub(crate) fn cells<R>(row: &R, columns: &[Kind]) -> Result<Row, sqlx::Error>
 where
     R: sqlx::Row,
@@ -184,9 +185,15 @@ where
     String: for<'row> Decode<'row, R::Database> + Type<R::Database>,
     i64: for<'row> Decode<'row, R::Database> + Type<R::Database>,
 {
-    let cell = |(index, kind): (usize, &Kind)| match kind {
-        Kind::Text => row.try_get(index).map(Value::Text),
-        Kind::Number => row.try_get(index).map(Value::Number),
+    let cell = |(index, kind): (usize, &Kind)| {
+        let read = match kind {
+            Kind::Text => row.try_get(index).map(Value::Text),
+            Kind::Number => row.try_get(index).map(Value::Number),
+        };
+        match read {
+            Err(sqlx::Error::ColumnDecode { .. }) => Ok(Value::Missing),
+            read => read,
+        }
     };
     columns.iter().enumerate().map(cell).collect()
 }

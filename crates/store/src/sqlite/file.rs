@@ -73,6 +73,34 @@ pub(super) fn set_aside(path: &Path) -> io::Result<PathBuf> {
     Ok(target)
 }
 
+/// A copy of a file with its log, which goes with this.
+pub(super) struct Copy(PathBuf);
+
+impl Copy {
+    pub(super) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Copy {
+    fn drop(&mut self) {
+        for suffix in [""].into_iter().chain(COMPANIONS) {
+            let _ = fs::remove_file(beside(&self.0, suffix));
+        }
+    }
+}
+
+/// Copies a file with its log to the name beside it that ends in `.reading`.
+pub(super) fn copy(path: &Path) -> io::Result<Copy> {
+    let copy = Copy(beside(path, ".reading"));
+    // The mode goes along.
+    fs::copy(path, copy.path())?;
+    match fs::copy(beside(path, COMPANIONS[0]), beside(copy.path(), COMPANIONS[0])) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(copy),
+    }
+}
+
 fn narrow(file: &File) -> io::Result<()> {
     if file.metadata()?.permissions().mode() & 0o777 == MODE {
         return Ok(());

@@ -4,7 +4,7 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
 use sqlx::sqlite::SqliteConnectOptions;
-use sqlx::{ConnectOptions, Connection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection};
 use store::StoreError;
 
 use super::*;
@@ -16,6 +16,7 @@ fn mode(path: &Path) -> u32 {
 /// A closed store with enough in it to have a middle.
 async fn filled(place: &Place) -> Vec<u8> {
     let store = place.open().await;
+    store.put_key(&key("ci", "one")).await.unwrap();
     for number in 0..200 {
         store.put_lease(&lease(number)).await.unwrap();
     }
@@ -24,10 +25,10 @@ async fn filled(place: &Place) -> Vec<u8> {
 }
 
 /// Runs SQL in the file, as another program would.
-async fn run(path: &Path, sql: &'static str) {
+async fn run(path: &Path, sql: impl Into<String>) {
     let options = SqliteConnectOptions::new().filename(path).create_if_missing(true);
     let mut connection = options.connect().await.unwrap();
-    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+    sqlx::raw_sql(AssertSqlSafe(sql.into())).execute(&mut connection).await.unwrap();
     connection.close().await.unwrap();
 }
 
@@ -51,17 +52,19 @@ async fn nobody_else_can_read_it_whatever_the_mode_was() {
 #[tokio::test]
 async fn a_damaged_file_is_set_aside_and_kept() {
     type Damage = fn(&mut Vec<u8>);
-    let damages: [(&str, Damage); 5] = [
-        ("no database", |bytes| *bytes = b"this is not a database, not even close".repeat(99)),
-        ("garbage in the header", |bytes| bytes[..64].fill(0xa5)),
-        ("garbage in the middle", |bytes| {
+    let damages: [(&str, bool, Damage); 5] = [
+        ("no database", false, |bytes| {
+            *bytes = b"this is not a database, not even close".repeat(99);
+        }),
+        ("garbage in the header", false, |bytes| bytes[..64].fill(0xa5)),
+        ("garbage in the middle", true, |bytes| {
             let middle = bytes.len() / 8192 * 4096;
             bytes[middle..middle + 8192].fill(0xa5);
         }),
-        ("cut in the middle", |bytes| bytes.truncate(bytes.len() / 8192 * 4096)),
-        ("cut within a page", |bytes| bytes.truncate(bytes.len() - 1000)),
+        ("cut in the middle", false, |bytes| bytes.truncate(bytes.len() / 8192 * 4096)),
+        ("cut within a page", true, |bytes| bytes.truncate(bytes.len() - 1000)),
     ];
-    for (damage, apply) in damages {
+    for (damage, keeps, apply) in damages {
         let place = Place::new();
         let mut bytes = filled(&place).await;
         assert!(bytes.len() > 20 * 4096, "a middle is needed");
@@ -70,6 +73,9 @@ async fn a_damaged_file_is_set_aside_and_kept() {
 
         let (store, opened) = SqliteStore::open(&place.path()).await.unwrap();
         let aside = opened.set_aside.unwrap_or_else(|| panic!("{damage}: was not seen"));
+        // Where the file can be read at all, and its key is not in what was struck.
+        let is_kept = store.key(&key("ci", "one").hash).await.unwrap().is_some();
+        assert_eq!((opened.keys, is_kept), if keeps { (1, true) } else { (0, false) }, "{damage}");
         let name = aside.file_name().unwrap().to_str().unwrap();
         let seconds = name.strip_prefix("soma.db.damaged-").unwrap();
         assert!(seconds.parse::<u64>().unwrap() > 1_700_000_000, "{damage}: {name}");
@@ -163,31 +169,120 @@ async fn what_cannot_be_reached_is_an_error_and_not_damage() {
 }
 
 #[tokio::test]
-async fn damage_while_it_is_open_is_said() {
+async fn damage_while_it_is_open_is_said_and_an_empty_one_with_all_keys_takes_its_place() {
     let place = Place::new();
     let length = u64::try_from(filled(&place).await.len()).unwrap();
     let store = place.open().await;
+    store.put_key(&key("ci", "one")).await.unwrap();
+    store.put_lease(&lease(1)).await.unwrap();
     let file = fs::OpenOptions::new().write(true).open(place.path()).unwrap();
     for page in 1..length / 4096 {
         file.write_all_at(&[0xa5; 4096], page * 4096).unwrap();
     }
-    let error = store.leases(&LeaseQuery::default()).await.unwrap_err();
-    assert!(matches!(error, StoreError::Damaged { .. }), "{error}");
-    drop(store);
-    let (_store, opened) = SqliteStore::open(&place.path()).await.unwrap();
-    assert!(opened.set_aside.is_some());
+    let (all, few) =
+        (LeaseQuery::default(), LeaseQuery { limit: Some(9), ..LeaseQuery::default() });
+    let (one, two) = tokio::join!(store.leases(&all), store.leases(&few));
+    for error in [one.unwrap_err(), two.unwrap_err()] {
+        let StoreError::Lost { aside, .. } = &error else { panic!("{error}") };
+        assert!(aside.exists() && error.to_string().contains("ask again"), "{error}");
+    }
+    let count = names(place.folder.path()).iter().filter(|name| name.contains("damaged")).count();
+    assert!(count >= 1, "nothing was set aside");
+    assert_eq!(store.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
+    assert_eq!(found(&store, LeaseQuery::default()).await, (vec![], 0));
+    store.put_lease(&lease(1)).await.unwrap();
+    store.close().await;
+    let again = place.open().await;
+    assert_eq!(found(&again, LeaseQuery::default()).await, (ids([1]), 1));
+    assert_eq!(again.key(&key("ci", "one").hash).await.unwrap(), Some(key("ci", "one")));
 }
 
 #[tokio::test]
-async fn a_record_that_cannot_be_read_is_named_and_not_shown() {
+async fn a_record_that_cannot_be_read_is_named_not_shown_and_hides_no_other() {
     let place = Place::new();
     let store = place.open().await;
-    store.put_lease(&lease(1)).await.unwrap();
+    for number in 1..=4 {
+        store.put_lease(&lease(number)).await.unwrap();
+    }
     store.close().await;
-    run(&place.path(), "UPDATE leases SET record = '{\"version\":1,\"id\":\"a-secret\"}';").await;
-    let error = place.open().await.leases(&LeaseQuery::default()).await.unwrap_err();
-    let said = format!("{error} {error:?}");
-    assert!(said.contains(id(1).as_str()) && !said.contains("a-secret"), "{said}");
+    for damage in [
+        "'{\"version\":1,\"id\":\"a-secret\"}'",
+        // A bit that flipped in a text may make it none.
+        "CAST(x'7bff7d' AS TEXT)",
+        // The whole record of another.
+        "(SELECT record FROM leases WHERE created_at = 3)",
+    ] {
+        let update = format!("UPDATE leases SET record = {damage} WHERE created_at = 2;");
+        run(&place.path(), update).await;
+        let store = place.open().await;
+        let page = store.leases(&LeaseQuery::default()).await.unwrap();
+        let items: Vec<_> = page.items.iter().map(|lease| lease.id.clone()).collect();
+        assert_eq!((items, page.total), (ids([4, 3, 1]), 4), "{damage}");
+        let [unreadable] = page.unreadable.as_slice() else { panic!("{:?}", page.unreadable) };
+        assert_eq!(unreadable.id, id(2).as_str(), "{damage}");
+        assert!(!unreadable.reason.contains("a-secret"), "{}", unreadable.reason);
+        store.put_lease(&lease(2)).await.unwrap();
+        assert_eq!(found(&store, LeaseQuery::default()).await, (ids([4, 3, 2, 1]), 4));
+        store.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_cannot_be_read_opens_nothing() {
+    let place = Place::new();
+    let store = place.open().await;
+    store.put_key(&key("ci", "one")).await.unwrap();
+    store.close().await;
+    run(&place.path(), "UPDATE api_keys SET owner = CAST(x'ff' AS TEXT);").await;
+    assert_eq!(place.open().await.key(&key("ci", "one").hash).await.unwrap(), None);
+}
+
+/// Whatever bit flips, the store opens, and what is whole in it or beside it works.
+#[tokio::test]
+async fn whatever_bit_flips_it_opens_and_works() {
+    let place = Place::new();
+    let store = place.open().await;
+    for number in 0..12 {
+        let mut lease = running(number);
+        lease.labels.insert("part".into(), number.to_string());
+        store.put_lease(&lease).await.unwrap();
+    }
+    store.put_key(&key("ci", "one")).await.unwrap();
+    store.close().await;
+    let whole = fs::read(place.path()).unwrap();
+    let seed: usize =
+        std::env::var("SOMA_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(7);
+    // Every byte of what is read first, and a choice of the rest.
+    let every = if std::env::var_os("SOMA_LONG").is_some() { 61 } else { 997 };
+    let places = (0..100).chain((100 + seed % every..whole.len()).step_by(every));
+    let (mut aside, mut with_key, mut count) = (0, 0, 0);
+    for (turn, at) in places.enumerate() {
+        let mut bytes = whole.clone();
+        bytes[at] ^= 1 << ((turn + seed) % 8);
+        let place = Place::new();
+        fs::write(place.path(), &bytes).unwrap();
+        let opened = SqliteStore::open(&place.path()).await;
+        let (store, opened) = opened.unwrap_or_else(|error| panic!("byte {at}: {error}"));
+        count += 1;
+        aside += usize::from(opened.set_aside.is_some());
+        with_key += usize::from(store.key(&key("ci", "one").hash).await.unwrap().is_some());
+        // As at every start of a daemon: what is found in the folders is written over it.
+        for number in 0..12 {
+            let lease = running(number);
+            store.put_lease(&lease).await.unwrap_or_else(|error| panic!("byte {at}: {error}"));
+        }
+        store.put_key(&key("ci", "one")).await.unwrap();
+        let listed = found(&store, LeaseQuery::default()).await;
+        assert_eq!(listed.0.len(), 12, "byte {at}: {listed:?}");
+        for number in 0..12 {
+            store.remove_lease(&id(number)).await.unwrap();
+        }
+        assert_eq!(found(&store, LeaseQuery::default()).await.1, 0, "byte {at}");
+        store.close().await;
+    }
+    println!("{count} bits: {aside} set aside, the key was kept in {with_key}");
+    assert!(aside > 0, "no damage was ever seen");
+    assert!(with_key * 10 > count * 8, "keys are lost: {with_key} of {count}");
 }
 
 #[tokio::test]
