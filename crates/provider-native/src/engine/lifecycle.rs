@@ -9,7 +9,7 @@ use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
 use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
-use super::bodies::{Body, Reach, Stage};
+use super::bodies::{Body, LONGEST_COPY, LONGEST_LAUNCH, Reach, Stage};
 use super::clients::Waiter;
 use super::{Engine, Key, limit, log, reach, restart};
 use crate::cgroup::Group;
@@ -250,6 +250,8 @@ impl Engine {
         };
         let launching = group.make().and_then(|()| launch::start(&order, &self.host.filters));
         let launching = launching.inspect_err(|_| {
+        let copies = order.ground.needs_copy(&order.home, order.own_ids());
+        let longest = if copies { LONGEST_COPY } else { LONGEST_LAUNCH };
             let _ = group.remove();
         })?;
         let key = self.new_key();
@@ -270,7 +272,7 @@ impl Engine {
             link: Some(launching.socket),
             supervisor: launching.supervisor,
             supervisor_descriptor: Some(launching.supervisor_descriptor),
-            stage: Stage::Launching { since: Instant::now() },
+            stage: Stage::Launching { until: Instant::now() + longest },
             owner,
         };
         self.bodies.insert(key, body);
