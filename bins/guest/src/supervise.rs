@@ -35,6 +35,8 @@ enum Order {
     Time(u64),
     /// `S`: end it.
     Stop,
+    /// `F`: end it, for want of room on the host's disk.
+    Full,
 }
 
 impl Order {
@@ -42,6 +44,7 @@ impl Order {
         match bytes {
             b"K" => Some(Self::Keep),
             b"S" => Some(Self::Stop),
+            b"F" => Some(Self::Full),
             [b'T', number @ ..] => Some(Self::Time(u64::from_le_bytes(number.try_into().ok()?))),
             _ => None,
         }
@@ -153,6 +156,7 @@ impl Supervisor {
         match order {
             Order::Keep => self.kept = true,
             Order::Stop => self.end(Ending::Stopped),
+            Order::Full => self.end(Ending::HostFull),
             Order::Time(milliseconds) => {
                 if self.set_timer(Duration::from_millis(*milliseconds)).is_err() {
                     return b"!";
