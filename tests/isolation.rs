@@ -3,6 +3,8 @@
 //! The whole of what must be survived has its own suite later; these are the walls that stand
 //! from the first day.
 
+use std::io::{BufRead as _, BufReader};
+
 use crate::support::{Home, is_root};
 
 /// What a Python program prints that runs in a fresh sandbox.
@@ -88,16 +90,30 @@ fn the_environment_of_whoever_ran_it_stays_outside() {
 #[test]
 fn ids_inside_are_never_the_hosts() {
     let home = Home::new();
-    let mut child = home.start(&["--user", "root", "--", "sleep", "60"]);
-    crate::support::eventually("sleep does not run", || {
-        std::fs::read_dir("/proc").unwrap().flatten().any(|process| {
-            let line = std::fs::read(process.path().join("cmdline")).unwrap_or_default();
-            let status = std::fs::read_to_string(process.path().join("status")).unwrap_or_default();
-            let id = status.lines().find_map(|line| line.strip_prefix("Uid:\t"));
-            let id = id.and_then(|ids| ids.split('\t').next()?.parse::<u32>().ok());
-            line == b"sleep\x0060\0" && id.is_some_and(|id| id >= 0x7000_0000)
-        })
-    });
+    // A time that no other test sleeps for, or its process would be taken for this one's.
+    let seconds = format!("60.{}", std::process::id());
+    let command = format!("echo up; exec sleep {seconds}");
+    let mut child = home.start(&["--user", "root", "--", "sh", "-c", &command]);
+    // However long that takes: nothing is known of the machine's pace.
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert_eq!(lines.next().unwrap().unwrap(), "up");
+    let wanted = format!("sleep\0{seconds}\0");
+    let ids = || {
+        let all = std::fs::read_dir("/proc").unwrap().flatten().map(|process| process.path());
+        let ours = all.filter(|process| {
+            std::fs::read(process.join("cmdline")).is_ok_and(|line| line == wanted.as_bytes())
+        });
+        let status =
+            ours.filter_map(|process| std::fs::read_to_string(process.join("status")).ok());
+        let id = |status: String| {
+            let ids = status.lines().find_map(|line| line.strip_prefix("Uid:\t"))?;
+            ids.split('\t').next()?.parse::<u32>().ok()
+        };
+        status.filter_map(id).collect::<Vec<u32>>()
+    };
+    crate::support::eventually("sleep does not run", || !ids().is_empty());
+    let ids = ids();
+    assert!(ids.iter().all(|id| *id >= 0x7000_0000), "{ids:?}");
     child.kill().unwrap();
     child.wait().unwrap();
     home.assert_nothing_left();
@@ -108,11 +124,11 @@ fn its_root_has_few_capabilities_and_its_user_none() {
     let code = "print([l.split()[1] for l in open('/proc/self/status') if l[:6] in ('CapPrm','CapEff','CapBnd','CapAmb','NoNewP','Seccom')])";
     assert_eq!(
         inside("user", code).trim(),
-        "['0000000000000000', '0000000000000000', '00000000000404fb', '0000000000000000', '1', '2', '5']"
+        "['0000000000000000', '0000000000000000', '00000000000404fb', '0000000000000000', '1', '2', '6']"
     );
     assert_eq!(
         inside("root", code).trim(),
-        "['00000000000404fb', '00000000000404fb', '00000000000404fb', '0000000000000000', '1', '2', '5']"
+        "['00000000000404fb', '00000000000404fb', '00000000000404fb', '0000000000000000', '1', '2', '6']"
     );
 }
 

@@ -380,6 +380,29 @@ refused('talking to the guest', talk)
 }
 
 #[test]
+fn e25_the_limits_and_the_pace_of_process_1_are_taken_from_it() {
+    let arena = Arena::new();
+    for user in ["user", "root"] {
+        arena.attack(
+            user,
+            "
+import resource
+for kind in (resource.RLIMIT_NOFILE, resource.RLIMIT_CPU, resource.RLIMIT_AS, resource.RLIMIT_FSIZE):
+    refused('limit %d' % kind, lambda: resource.prlimit(1, kind, (1, 1)), errno.EPERM)
+# Each of these may slow it down, and no more.
+for act in (lambda: os.sched_setaffinity(1, {0}), lambda: os.setpriority(os.PRIO_PROCESS, 1, 19),
+            lambda: os.sched_setscheduler(1, os.SCHED_IDLE, os.sched_param(0)),
+            lambda: open('/proc/1/oom_score_adj', 'w').write('1000')):
+    try: act()
+    except OSError: pass
+",
+        );
+        assert_eq!(arena.daemon.execute(&arena.attacker, "echo alive"), "alive\n");
+    }
+    arena.close();
+}
+
+#[test]
 fn e25_everything_that_can_be_killed_is_killed() {
     let arena = Arena::new();
     // What is answered to it depends on who dies first.

@@ -67,6 +67,33 @@ for _ in range(3): open('/workspace/large', 'rb').read(1 << 26)",
 }
 
 #[test]
+fn r2_huge_pages_of_the_host_are_taken() {
+    let arena = Arena::new();
+    // They count for nobody's memory. Whether the host has any is not asked: none are given out.
+    for user in ["root", "user"] {
+        arena.attack(
+            user,
+            "
+libc.mmap.restype = ctypes.c_void_p
+def mapped(flags):
+    place = libc.mmap(None, ctypes.c_size_t(2 << 20), 3, flags, -1, ctypes.c_long(0))
+    return None if place in (None, ctypes.c_void_p(-1).value) else place
+PRIVATE_ANONYMOUS, HUGE = 0x22, 0x40000
+if mapped(PRIVATE_ANONYMOUS) is None: print('no memory at all')
+for flags in (HUGE, HUGE | 21 << 26, HUGE | 30 << 26):
+    if mapped(PRIVATE_ANONYMOUS | flags) is not None: print('mapped', hex(flags))
+    if ctypes.get_errno() != errno.ENOMEM: print('mapped', hex(flags), ctypes.get_errno())
+for flags in (4, 4 | 21 << 26):
+    answer = call(319, b'x', flags)
+    if answer != -errno.ENOMEM: print('memfd_create', answer)
+if call(29, 0, 2 << 20, 0o4000 | 0o1000 | 0o600) != -errno.ENOMEM: print('shmget')
+",
+        );
+    }
+    arena.close();
+}
+
+#[test]
 fn r4_the_disk_is_filled_with_bytes_and_with_empty_files() {
     if needs_root("r4_the_disk_is_filled", "limit of the disk") {
         return;

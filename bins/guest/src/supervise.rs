@@ -36,6 +36,8 @@ enum Order {
     Time(u64),
     /// `S`: end it.
     Stop,
+    /// `F`: end it, for want of room on the host's disk.
+    Full,
 }
 
 impl Order {
@@ -43,6 +45,7 @@ impl Order {
         match bytes {
             b"K" => Some(Self::Keep),
             b"S" => Some(Self::Stop),
+            b"F" => Some(Self::Full),
             [b'T', number @ ..] => Some(Self::Time(u64::from_le_bytes(number.try_into().ok()?))),
             _ => None,
         }
@@ -156,6 +159,7 @@ impl Supervisor {
             Order::Stop => self.end(Ending::Stopped),
             // Its time is over, or somebody stopped it: no more of it can be had.
             Order::Time(_) if self.killed.is_some() => return b"x",
+            Order::Full => self.end(Ending::HostFull),
             Order::Time(milliseconds) => {
                 if self.set_timer(Duration::from_millis(*milliseconds)).is_err() {
                     return b"!";

@@ -15,6 +15,10 @@ pub enum Cause {
     DiskFull,
     /// The sandbox's disk has room, but not for another file.
     InodesFull,
+    /// The sandbox's disk has room, and the host's below it has none.
+    HostDiskFull,
+    /// The sandbox's disk broke: it can be read and not written.
+    DiskFailed,
     /// `/dev/shm` has no room.
     SharedMemoryFull,
     /// It took longer than it was given.
@@ -77,6 +81,8 @@ impl Cause {
             Self::ProcessLimit => Some("process_limit"),
             Self::DiskFull => Some("disk_full"),
             Self::InodesFull => Some("inodes_full"),
+            Self::HostDiskFull => Some("host_disk_full"),
+            Self::DiskFailed => Some("disk_failed"),
             Self::SharedMemoryFull => Some("shared_memory_full"),
             Self::Timeout | Self::SegmentationFault(_) | Self::Signal(_) => None,
         }
@@ -89,6 +95,8 @@ impl Cause {
             Self::ProcessLimit,
             Self::DiskFull,
             Self::InodesFull,
+            Self::HostDiskFull,
+            Self::DiskFailed,
             Self::SharedMemoryFull,
         ];
         told.into_iter().find(|cause| cause.word() == Some(word))
@@ -100,6 +108,8 @@ impl Cause {
             Self::OutOfMemory => "out_of_memory",
             Self::ProcessLimit => "process_limit",
             Self::DiskFull | Self::InodesFull | Self::SharedMemoryFull => "disk_full",
+            Self::HostDiskFull => "host_disk_full",
+            Self::DiskFailed => "disk_failed",
             Self::Timeout => "timeout",
             Self::SegmentationFault(_) => "segmentation_fault",
             Self::Signal(_) => "signal",
@@ -117,6 +127,15 @@ impl Cause {
             }
             Self::DiskFull => "the sandbox's disk is full".to_owned(),
             Self::InodesFull => "the sandbox's disk has no room for another file".to_owned(),
+            Self::HostDiskFull => {
+                "the disk of the host is nearly full, so that of the sandbox takes no more"
+                    .to_owned()
+            }
+            Self::DiskFailed => {
+                "the sandbox's disk broke, because the host's is full or broken: it can be read, \
+                 and nothing can be written to it"
+                    .to_owned()
+            }
             Self::SharedMemoryFull => "/dev/shm of the sandbox is full".to_owned(),
             Self::Timeout => "the command took longer than it was given, and was ended with all \
                               that it had started"
@@ -138,6 +157,14 @@ impl Cause {
             }
             Self::DiskFull => "remove files, or make a sandbox with a larger `disk`",
             Self::InodesFull => "remove files, or make a sandbox with more `inodes`",
+            Self::HostDiskFull => {
+                "make room on the host, or delete sandboxes: it goes on by itself then, and nothing \
+                 that was written is lost"
+            }
+            Self::DiskFailed => {
+                "see that the host's disk has room and works, then `soma stop` and `soma start` \
+                 this sandbox: its disk is repaired, and has what programs had synchronised"
+            }
             Self::SharedMemoryFull => {
                 "remove files in it, or make a sandbox with more memory, of which it is half"
             }
@@ -217,7 +244,15 @@ mod tests {
 
     #[test]
     fn what_a_guest_tells_comes_back_and_other_words_do_not() {
-        for cause in [Cause::OutOfMemory, Cause::ProcessLimit, Cause::DiskFull, Cause::InodesFull] {
+        for cause in [
+            Cause::OutOfMemory,
+            Cause::ProcessLimit,
+            Cause::DiskFull,
+            Cause::InodesFull,
+            Cause::HostDiskFull,
+            Cause::DiskFailed,
+            Cause::SharedMemoryFull,
+        ] {
             assert_eq!(Cause::from_word(cause.word().unwrap()), Some(cause));
         }
         assert_eq!(Cause::from_word("of a later version"), None);

@@ -22,6 +22,8 @@ pub enum Ending {
         /// Its number.
         signal: i32,
     },
+    /// The host's disk was nearly full, and it went on writing.
+    HostFull,
     /// The host was restarted, and nothing outlives that but files.
     HostRestarted,
     /// Nobody was there to see it: its supervisor was killed, and with it the sandbox.
@@ -42,6 +44,10 @@ impl fmt::Display for Ending {
             Self::TimedOut => formatter.write_str("its time was over"),
             Self::Exited { code } => write!(formatter, "its guest left with code {code}"),
             Self::Signalled { signal } => write!(formatter, "its guest got signal {signal}"),
+            Self::HostFull => formatter.write_str(
+                "the host's disk was nearly full and it went on writing: make room there, then \
+                 start it",
+            ),
             Self::HostRestarted => formatter.write_str("its host was restarted"),
             Self::Unseen => formatter.write_str("its supervisor was killed, and it ended unseen"),
             Self::Missing => formatter.write_str("nothing of it was found on its host"),

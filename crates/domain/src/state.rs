@@ -141,7 +141,7 @@ impl Running {
     /// It ended. Whether that is an error is a matter of why.
     pub fn ended(self, why: Ending) -> State {
         match why {
-            Ending::Stopped | Ending::TimedOut | Ending::HostRestarted => {
+            Ending::Stopped | Ending::TimedOut | Ending::HostFull | Ending::HostRestarted => {
                 State::Stopped(Stopped { why, seal: () })
             }
             Ending::Exited { .. }

@@ -178,6 +178,16 @@ impl Group {
         self.set(part, WITH_SWAP, bytes)
     }
 
+    /// What the workload has written to files and the kernel has not put on a disk yet.
+    pub(crate) fn unwritten(&self) -> Bytes {
+        let names = match self.version {
+            Version::One => ["total_dirty ", "total_writeback "],
+            Version::Two => ["file_dirty ", "file_writeback "],
+        };
+        let statistics = self.read("workload", "memory.stat").unwrap_or_default();
+        Bytes(names.into_iter().map(|name| figure(&statistics, name)).sum())
+    }
+
     /// What the workload uses of memory, without what the kernel can take back; unknown where
     /// nothing counts it.
     pub(crate) fn memory_in_use(&self) -> Option<Bytes> {
@@ -187,10 +197,7 @@ impl Group {
         };
         let usage: u64 = self.read("workload", usage)?.trim().parse().ok()?;
         let statistics = self.read("workload", "memory.stat").unwrap_or_default();
-        let named = |name: &str| -> u64 {
-            let figure = statistics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
-            figure.unwrap_or(0)
-        };
+        let named = |name: &str| figure(&statistics, name);
         // Files in memory count as cache, and cannot be given back.
         Some(Bytes(usage.saturating_sub(named(cache).saturating_sub(named(shared)))))
     }
@@ -247,6 +254,12 @@ impl Group {
     fn each(&self, file: &str, value: &str) -> Result<(), Failure> {
         self.folders.iter().try_for_each(|folder| write(&folder.join(file), value))
     }
+}
+
+/// The figure of a line that begins with this name and a blank.
+fn figure(statistics: &str, name: &str) -> u64 {
+    let figure = statistics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok());
+    figure.unwrap_or(0)
 }
 
 /// What a part may use: bytes, thousandths of processors, processes.

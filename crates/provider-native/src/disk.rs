@@ -7,6 +7,9 @@
 //! The disk is mounted nowhere on the host. Its mount belongs to the sandbox's overlay alone,
 //! so it goes when the sandbox goes, also when nobody is left to clean up.
 
+mod closing;
+mod mend;
+
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,6 +27,8 @@ use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
 use crate::ids::IdRange;
 use crate::missing;
+
+pub(crate) use closing::set_closed;
 
 /// The name of a sandbox's disk in its folder.
 pub(crate) const NAME: &str = "disk.ext4";
@@ -123,6 +128,7 @@ pub(crate) fn open(path: &Path) -> Result<File, Failure> {
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+    mend::mend(&disk, path);
     Ok(disk)
 }
 

@@ -17,7 +17,7 @@
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
 //! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
-//! may use, `bodies` what a body is, `lifecycle`, `restart` and `endings` the
+//! may use, `room` sees to the host's disk, `bodies` what a body is, `lifecycle`, `restart` and `endings` the
 //! arrows above, `adopt` what is
 //! found at the start, `egress` what sandboxes reach the network through.
 
@@ -34,6 +34,7 @@ mod limit;
 mod nursery;
 mod reach;
 mod restart;
+mod room;
 mod templates;
 mod upkeep;
 
@@ -97,6 +98,7 @@ pub fn run(options: Options) -> Result<(), EngineError> {
         last_steps: Vec::new(),
         busy_until: Instant::now(),
         prepare_after: Instant::now(),
+        room: room::Watch::new(),
         leaving: false,
     };
     engine.adopt();
@@ -132,6 +134,8 @@ struct Engine {
     busy_until: Instant,
     /// Nothing is prepared before then: somebody's command has just been started.
     prepare_after: Instant,
+    /// What is left of the host's disk.
+    room: room::Watch,
     leaving: bool,
 }
 
@@ -229,7 +233,7 @@ impl Engine {
     /// How long the loop may sleep.
     fn patience(&self) -> Duration {
         let now = Instant::now();
-        let mut until = now + Duration::from_secs(30);
+        let mut until = (now + Duration::from_secs(30)).min(self.room.look_after());
         let import_ends = self.imports.values().any(Import::wants_attention);
         if import_ends || self.bodies.values().any(Body::wants_attention) {
             until = until.min(now + Duration::from_millis(5));

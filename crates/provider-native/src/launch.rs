@@ -80,6 +80,11 @@ impl Order {
     fn has_reserve(&self) -> bool {
         self.group.is_there() && self.processes.is_none()
     }
+
+    /// The ids that the template's files must have on the host, where no mount shifts them.
+    pub(crate) fn own_ids(&self) -> Option<IdRange> {
+        (self.storage == Storage::Folder).then_some(self.ids)
+    }
 }
 
 /// A launcher at work.

@@ -2,7 +2,7 @@
 //!
 //! A sandbox's disk is a sparse file and its memory is taken as it is used, so a host that gives
 //! out more than it has runs full later, in the middle of somebody's work. It refuses newcomers
-//! first. What runs is not touched.
+//! first. What runs is not touched until a quarter of the reserve is gone (`engine/room.rs`).
 
 use std::fs;
 use std::path::Path;
@@ -26,10 +26,8 @@ impl Reserves {
     /// Refuses when the host has less left than this.
     pub(crate) fn check(self, home: &Path) -> Result<(), Failure> {
         // What cannot be asked is not short as far as anybody knows.
-        if let Ok(disk) = statvfs(home) {
-            let bytes = |blocks: u64| Bytes(blocks.saturating_mul(disk.f_frsize));
-            let reserve = self.disk.unwrap_or_else(|| usual(bytes(disk.f_blocks), 1 << 30));
-            hold("disk", bytes(disk.f_bavail), reserve, "reserve_disk")?;
+        if let Some(room) = Room::on(home) {
+            hold("disk", room.left, self.of_disk(room.size), "reserve_disk")?;
         }
         let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
         if let (Some(total), Some(left)) =
@@ -39,6 +37,29 @@ impl Reserves {
             hold("memory", left, reserve, "reserve_memory")?;
         }
         Ok(())
+    }
+
+    /// What is to be left of a disk of this size.
+    pub(crate) fn of_disk(self, size: Bytes) -> Bytes {
+        self.disk.unwrap_or_else(|| usual(size, 1 << 30))
+    }
+}
+
+/// What a file system of the host's holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// In all.
+    pub(crate) size: Bytes,
+    /// For whoever comes next.
+    pub(crate) left: Bytes,
+}
+
+impl Room {
+    /// That of the file system with this path, if it can be asked.
+    pub(crate) fn on(path: &Path) -> Option<Self> {
+        let disk = statvfs(path).ok()?;
+        let bytes = |blocks: u64| Bytes(blocks.saturating_mul(disk.f_frsize));
+        Some(Self { size: bytes(disk.f_blocks), left: bytes(disk.f_bavail) })
     }
 }
 

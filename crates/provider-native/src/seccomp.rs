@@ -27,7 +27,7 @@ impl Filters {
             .map_err(|error| Failure::new(step, error, Kind::Broken))?;
         // The narrowing ones first: the last one refuses `seccomp` itself to nobody, but a
         // filter that is put on is judged by those before it.
-        ["families", "requests", "refuse", "allow"]
+        ["families", "requests", "refuse", "huge", "allow"]
             .into_iter()
             .map(|name| {
                 lists.remove(name).ok_or_else(|| {

@@ -55,6 +55,14 @@ impl Ground {
             Self::Imported(imported) => imported.folder(home, own),
         }
     }
+
+    /// Whether a copy of an image's files is made before that, which may take its time.
+    pub(crate) fn needs_copy(&self, home: &Home, own: Option<IdRange>) -> bool {
+        match self {
+            Self::Host(_) => false,
+            Self::Imported(imported) => imported.needs_copy(home, own),
+        }
+    }
 }
 
 /// Raised when the tree that is built from the same host changes.

@@ -28,8 +28,8 @@ pub struct Finished {
 /// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Reason {
-    /// For programs: `out_of_memory`, `process_limit`, `disk_full`, `timeout`,
-    /// `segmentation_fault` or `signal`.
+    /// For programs: `out_of_memory`, `process_limit`, `disk_full`, `host_disk_full`,
+    /// `disk_failed`, `timeout`, `segmentation_fault` or `signal`.
     pub code: String,
     /// What happened.
     pub message: String,

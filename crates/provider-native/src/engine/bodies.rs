@@ -29,7 +29,10 @@ use crate::template::Ground;
 const LONGEST_ORDER: Duration = Duration::from_secs(10);
 
 /// A launcher that takes longer than this will not come to an end.
-const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
+pub(super) const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
+
+/// The same for one that copies an image's files first.
+pub(super) const LONGEST_COPY: Duration = Duration::from_mins(15);
 
 pub(super) struct Body {
     /// The name of its cgroups.
@@ -79,8 +82,9 @@ pub(super) enum Obeyed {
 }
 
 pub(super) enum Stage {
+    /// It will not come to stand any more once this moment is over.
     Launching {
-        since: Instant,
+        until: Instant,
     },
     Ready(Reach),
     /// It is being killed, or ended by itself; swept when its processes are gone.
@@ -215,7 +219,7 @@ impl Body {
     /// What takes too long is helped along.
     pub(super) fn hurry(&mut self) {
         match self.stage {
-            Stage::Launching { since } if since.elapsed() > LONGEST_LAUNCH => self.kill(),
+            Stage::Launching { until } if Instant::now() > until => self.kill(),
             Stage::Ending { since } if since.elapsed() > Duration::from_secs(2) => self.kill_all(),
             _ => {}
         }

@@ -186,6 +186,7 @@ impl Engine {
             }
             return;
         }
+        self.room.leave(wish.reserves);
         match self.accept(waiter, wish) {
             Ok(sandbox) => {
                 self.sandboxes.insert(id.clone(), sandbox);

@@ -10,7 +10,7 @@ use domain::{Ending, Lifetime, Limit, Limits, SandboxId};
 use rustix::net::RecvFlags;
 use rustix::process::Pid;
 
-use super::bodies::{Body, Reach, Stage};
+use super::bodies::{Body, LONGEST_COPY, LONGEST_LAUNCH, Reach, Stage};
 use super::clients::Waiter;
 use super::restart::Again;
 use super::{Engine, Key, limit, log, reach, restart};
@@ -124,6 +124,7 @@ impl Engine {
         self.finish_imports();
         self.keep_egress();
         self.remove_remains();
+        self.keep_room();
         self.launch_queued();
         let owned = self.sandboxes.values().any(|sandbox| sandbox.body.is_some());
         if owned || !self.clients.is_empty() {
@@ -142,6 +143,7 @@ impl Engine {
         let bodies = self.bodies.values().filter(|body| body.owner.is_none());
         let coming = bodies.filter(|body| !matches!(body.stage, Stage::Ending { .. })).count();
         !self.leaving
+            && !self.room.is_closed()
             && coming < self.host.options.prepared
             && self.queue.is_empty()
             && !self.bodies.values().any(Body::is_launching)
@@ -255,6 +257,8 @@ impl Engine {
             processes: self.host.counts_processes_by_id().then_some(limits.pids),
             wires: self.host.missing_wires.is_none(),
         };
+        let copies = order.ground.needs_copy(&order.home, order.own_ids());
+        let longest = if copies { LONGEST_COPY } else { LONGEST_LAUNCH };
         let launching = group.make().and_then(|()| launch::start(&order, &self.host.filters));
         let launching = launching.inspect_err(|_| {
             let _ = group.remove();
@@ -277,7 +281,7 @@ impl Engine {
             link: Some(launching.socket),
             supervisor: launching.supervisor,
             supervisor_descriptor: Some(launching.supervisor_descriptor),
-            stage: Stage::Launching { since: Instant::now() },
+            stage: Stage::Launching { until: Instant::now() + longest },
             owner,
             unanswered: VecDeque::new(),
             until_end: Vec::new(),
@@ -327,14 +331,19 @@ impl Engine {
     fn stand_up(&mut self, key: Key, reach: Reach) {
         let Some(body) = self.bodies.get_mut(&key) else { return };
         body.stage = Stage::Ready(reach);
-        let Some(id) = body.owner.clone() else {
+        let owner = body.owner.clone();
+        if self.room.is_closed() {
+            self.set_disks_closed();
+        }
+        let Some(id) = owner else {
+            let Some(body) = self.bodies.get_mut(&key) else { return };
             if self.leaving {
                 body.kill();
             }
             return;
         };
         if self.sandboxes.get(&id).is_none_or(|sandbox| sandbox.doomed) {
-            body.kill();
+            self.bodies.get_mut(&key).into_iter().for_each(Body::kill);
         } else {
             self.bind(key, &id);
         }

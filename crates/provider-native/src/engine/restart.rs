@@ -35,6 +35,7 @@ impl Engine {
         timeout: Option<Duration>,
         reserves: &Reserves,
     ) {
+        self.room.leave(*reserves);
         if let Err(refusal) = self.may_start(id, timeout, reserves) {
             return self.answer(waiter, Err(refusal));
         }

@@ -57,8 +57,7 @@ struct Made {
 fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
-    let own = (order.storage == Storage::Folder).then_some(order.ids);
-    let base = order.ground.folder(&order.home, own)?;
+    let base = order.ground.folder(&order.home, order.own_ids())?;
     watch.lap("find the template");
     let storage = make_storage(order, &mut watch)?;
     await_mover(mover)?;

@@ -84,14 +84,14 @@ impl Imported {
     }
 
     /// Its files. Where no mount shifts ids, a copy for the `own` ones is made when it is not
-    /// there: as large as the template, and made in the time of a launch.
+    /// there, as large as the template: see [`Imported::needs_copy`].
     pub(super) fn folder(&self, home: &Home, own: Option<IdRange>) -> Result<PathBuf, Failure> {
         let step = format!("find the files of the template `{}`", self.name);
-        let first = self.path(home).join(TREE).join(image::ROOT);
+        let first = self.first(home);
         let owner = fs::symlink_metadata(&first).step(&step)?.uid();
         let Some(ids) = own.filter(|ids| ids.outside(0) != owner) else { return Ok(first) };
-        let folder = self.path(home).join(format!("root-{}", ids.base));
-        if fs::symlink_metadata(&folder).is_ok_and(|found| found.uid() == ids.outside(0)) {
+        let folder = self.copy_for(home, ids);
+        if belongs_to(&folder, ids) {
             return Ok(folder);
         }
         let step = format!("copy the template `{}` for other ids", self.name);
@@ -107,6 +107,27 @@ impl Imported {
         }
         Ok(folder)
     }
+
+    /// Whether [`Imported::folder`] makes a copy first, which may take its time.
+    pub(super) fn needs_copy(&self, home: &Home, own: Option<IdRange>) -> bool {
+        let is_there =
+            |ids| belongs_to(&self.first(home), ids) || belongs_to(&self.copy_for(home, ids), ids);
+        own.is_some_and(|ids| !is_there(ids))
+    }
+
+    /// The files as they were unpacked.
+    fn first(&self, home: &Home) -> PathBuf {
+        self.path(home).join(TREE).join(image::ROOT)
+    }
+
+    fn copy_for(&self, home: &Home, ids: IdRange) -> PathBuf {
+        self.path(home).join(format!("root-{}", ids.base))
+    }
+}
+
+/// Whether a folder is there and has the owner that a sandbox with these ids needs.
+fn belongs_to(folder: &Path, ids: IdRange) -> bool {
+    fs::symlink_metadata(folder).is_ok_and(|found| found.uid() == ids.outside(0))
 }
 
 /// Names whose every import is `unused`, and imports that nobody gets any more: given to `discard`.
