@@ -153,7 +153,7 @@ impl Engine {
         };
         // Once: it takes a moment to end, and the next one is another's.
         self.room.stopped.insert(key);
-        let Some(body) = self.bodies.get(&key) else { return };
+        let Some(body) = self.bodies.get_mut(&key) else { return };
         let who = body.owner.as_ref().map_or("", |id| id.as_str());
         log(&format!("the host's disk is nearly full: `{who}` goes on writing, and is stopped"));
         if let Err(failure) = body.order(b"F") {
