@@ -358,13 +358,20 @@ for pid in (1,):
     for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT):
         try: os.kill(pid, number)
         except OSError: pass
-for name in ('\\0soma-guest', '\\0soma-sudo'):
+for name in ('\\0soma-guest', '\\0soma-sudo', '\\0soma-whose'):
     kinds = (socket.SOCK_STREAM, socket.SOCK_SEQPACKET, socket.SOCK_DGRAM)
     def taken(kind):
         try: socket.socket(socket.AF_UNIX, kind).bind(name); return False
         except OSError as problem: return problem.errno == errno.EADDRINUSE
     # Names are counted for each kind of socket: that of the guest is taken in its own kind.
     if not any(taken(kind) for kind in kinds): print(name, 'is free')
+# Whose a connection is, nobody inside is told.
+asking = socket.socket(socket.AF_UNIX)
+try:
+    asking.connect('\\0soma-whose')
+    asking.sendall(bytes([6] + 12 * [0]))
+    if asking.recv(1): print('the guest answered')
+except OSError: pass
 # A server of its own at the usual address of E2B's agent is nobody's guest.
 socket.create_server(('127.0.0.1', 49983)).close()
 def talk():
@@ -463,7 +470,7 @@ for number in os.listdir('/proc/self/fd'):
 for key in os.environ:
     if key.startswith('SOMA_') or key in ('CARGO_HOME', 'SUDO_USER', 'SSH_CONNECTION'): print(key)
 sockets = {{line.split()[-1] for line in open('/proc/net/unix') if '@' in line}}
-if sockets - {{'@soma-guest', '@soma-sudo'}}: print('sockets', sockets)
+if sockets - {{'@soma-guest', '@soma-sudo', '@soma-whose'}}: print('sockets', sockets)
 ",
                 borrowed = if is_root() { "False" } else { "True" },
             ),
