@@ -25,6 +25,8 @@ mod witness;
 
 use std::io::Write as _;
 
+pub(crate) use witness::follow;
+
 use crate::support::{is_root, skip};
 
 /// The choice of points when nobody chooses another.

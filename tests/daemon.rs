@@ -11,6 +11,7 @@ mod transcript;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
@@ -29,6 +30,8 @@ pub(crate) struct Daemon {
     pub(crate) home: Home,
     /// What every daemon of this home is told by its environment.
     variables: Vec<(String, String)>,
+    /// The program that it is; the one under test when unset.
+    program: Option<PathBuf>,
 }
 
 /// What was answered.
@@ -68,8 +71,20 @@ impl Daemon {
     pub(crate) fn with(home: Home, variables: &[(&str, &str)]) -> Self {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         let variables: Vec<_> = variables.iter().map(owned).collect();
-        let (child, address) = serve(&home, &variables);
-        Self { child, address, home, variables }
+        let (child, address) = serve(&home, &variables, None);
+        Self { child, address, home, variables, program: None }
+    }
+
+    /// The same of a program that is not the one under test.
+    pub(crate) fn of_program(home: Home, program: &Path) -> Self {
+        let (child, address) = serve(&home, &[], Some(program));
+        let program = Some(program.to_owned());
+        Self { child, address, home, variables: Vec::new(), program }
+    }
+
+    /// The next daemon of this home is this program.
+    pub(crate) fn set_program(&mut self, program: &Path) {
+        self.program = Some(program.to_owned());
     }
 
     pub(crate) fn key(&self) -> String {
@@ -143,7 +158,7 @@ impl Daemon {
 
     /// Starts the next daemon of the same home.
     pub(crate) fn restart(&mut self) {
-        (self.child, self.address) = serve(&self.home, &self.variables);
+        (self.child, self.address) = serve(&self.home, &self.variables, self.program.as_deref());
     }
 
     /// Asks the daemon to end, and returns how it did.
@@ -185,8 +200,12 @@ impl Drop for Daemon {
     }
 }
 
-fn serve(home: &Home, variables: &[(String, String)]) -> (Child, String) {
-    let mut soma = home.soma(["serve", "--listen", "127.0.0.1:0"]);
+fn serve(home: &Home, variables: &[(String, String)], program: Option<&Path>) -> (Child, String) {
+    let words = ["serve", "--listen", "127.0.0.1:0"];
+    let mut soma = match program {
+        Some(program) => home.program(program, words),
+        None => home.soma(words),
+    };
     // By this it is found again.
     soma.arg(format!("--home={}", home.path().display()));
     soma.stderr(Stdio::inherit()).envs(variables.iter().cloned());

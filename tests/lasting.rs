@@ -7,6 +7,8 @@ mod golden;
 mod model;
 mod renewed;
 mod repeated;
+mod terminal;
+mod upgrade;
 
 use rustix::process::{Pid, Signal, kill_process};
 

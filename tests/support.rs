@@ -167,7 +167,16 @@ impl Home {
         &self,
         words: impl IntoIterator<Item = I>,
     ) -> Command {
-        let mut soma = self.command(&*SOMA);
+        self.program(&*SOMA, words)
+    }
+
+    /// The same with another program.
+    pub(crate) fn program<I: AsRef<std::ffi::OsStr>>(
+        &self,
+        program: impl AsRef<std::ffi::OsStr>,
+        words: impl IntoIterator<Item = I>,
+    ) -> Command {
+        let mut soma = self.command(program);
         soma.args(words);
         soma.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         soma

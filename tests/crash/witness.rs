@@ -57,7 +57,7 @@ impl Witness {
 
 /// Follows a process from an offset until somebody has seen enough of its events, or all ended.
 #[track_caller]
-pub(super) fn follow(
+pub(crate) fn follow(
     daemon: &Daemon,
     id: &str,
     pid: u64,
