@@ -147,6 +147,12 @@ impl Home {
         Self { folder, killed: AtomicBool::new(false) }
     }
 
+    /// One in this folder of the host's, which the test owns.
+    pub(crate) fn within(place: &Path) -> Self {
+        let folder = tempfile::Builder::new().prefix("soma-test-").tempdir_in(place).unwrap();
+        Self { folder, killed: AtomicBool::new(false) }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         self.folder.path()
     }

@@ -219,7 +219,7 @@ fn a_template_lives_by_its_name() {
 }
 
 #[test]
-fn a_hostile_image_changes_nothing_outside_and_leaves_nothing() {
+fn e13_a_hostile_image_changes_nothing_outside_and_leaves_nothing() {
     let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
     let canary = folder.path().join("canary");
     fs::write(&canary, "alive").unwrap();
@@ -232,6 +232,7 @@ fn a_hostile_image_changes_nothing_outside_and_leaves_nothing() {
         ("dev", Archive::default().folder("lib").link("dev", "/"), "`/dev` is a symbolic link"),
         ("proc", base().link("proc", "/etc"), "`/proc` is a symbolic link"),
         ("etc", Archive::default().folder("usr").link("etc", "/"), "`/etc` is a symbolic link"),
+        ("sys", base().link("sys", "/etc"), "`/sys` is a symbolic link"),
         ("run", base().folder("run").link("run/soma", "/etc"), "`/run/soma` is a symbolic link"),
         ("shadow", base().hard_link("usr/shadow", "../../etc/shadow"), "`..`"),
         ("hosts-shadow", base().hard_link("usr/shadow", "/etc/shadow"), "hard link"),
@@ -256,13 +257,16 @@ fn a_hostile_image_changes_nothing_outside_and_leaves_nothing() {
 }
 
 #[test]
-fn what_an_image_must_not_have_is_left_out_and_said() {
+fn e13_what_an_image_must_not_have_is_left_out_and_said() {
     let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
     let device = |name| Item { name, kind: b'4', mode: 0o666, device: (8, 0), ..Item::default() };
     let image = small_system()
         .folder("dev")
         .link("dev/null", "/etc/marker")
         .link("dev/console", "/etc/marker")
+        .folder("dev/pts")
+        .link("dev/pts/0", "/etc/marker")
+        .link("dev/shm", "/etc")
         .item(&device("usr/disk"))
         .item(&Item { name: "usr/su", mode: 0o6755, content: b"x", ..Item::default() })
         .item(&Item { name: "usr/far", owner: 1_000_000, content: b"x", ..Item::default() });
@@ -317,7 +321,7 @@ fn an_import_that_breaks_off_leaves_nothing() {
 }
 
 #[test]
-fn an_engine_that_is_killed_in_the_middle_of_an_import_leaves_nothing_and_it_can_be_repeated() {
+fn e13_an_engine_that_is_killed_in_the_middle_of_an_import_leaves_nothing_and_it_can_be_repeated() {
     let (home, folder) = (Home::new(), tempfile::tempdir().unwrap());
     let whole = small_system().end();
     let image = folder.path().join("small.tar");

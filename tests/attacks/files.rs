@@ -29,23 +29,27 @@ fn calls(path: &str) -> Vec<(&'static str, Value)> {
 }
 
 /// A file of the host that nobody inside may see or change.
-struct Canary {
+pub(super) struct Canary {
     folder: tempfile::TempDir,
 }
 
 impl Canary {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let folder = tempfile::Builder::new().prefix("soma-canary").tempdir().unwrap();
         std::fs::write(folder.path().join("file"), "canary").unwrap();
         Self { folder }
     }
 
-    fn file(&self) -> String {
+    pub(super) fn path(&self) -> &std::path::Path {
+        self.folder.path()
+    }
+
+    pub(super) fn file(&self) -> String {
         self.folder.path().join("file").display().to_string()
     }
 
     #[track_caller]
-    fn assert_untouched(&self) {
+    pub(super) fn assert_untouched(&self) {
         assert_eq!(std::fs::read_to_string(self.file()).unwrap(), "canary");
         let names = std::fs::read_dir(self.folder.path()).unwrap().count();
         assert_eq!(names, 1, "something was put beside it");

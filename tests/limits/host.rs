@@ -1,4 +1,5 @@
-//! What is the host's and the neighbours' stays theirs.
+//! What is the host's and the neighbours' stays theirs. A host that runs low is in
+//! `attacks/room.rs`.
 
 use std::fs;
 
@@ -6,21 +7,7 @@ use serde_json::json;
 
 use super::Sandbox;
 use crate::daemon::Daemon;
-use crate::support::{Home, needs_root};
-
-#[test]
-fn a_host_that_runs_low_makes_no_sandbox_and_says_why() {
-    for (variable, word) in [("SOMA_RESERVE_MEMORY", "memory"), ("SOMA_RESERVE_DISK", "disk")] {
-        let daemon = Daemon::with(Home::new(), &[(variable, "900t")]);
-        let wish = json!({ "allow_unenforced": true }).to_string();
-        let answer = daemon.ask("POST", "/v1/sandbox", &wish);
-        assert_eq!(answer.status, 503, "{}", answer.json());
-        let words = answer.message();
-        let setting = format!("`reserve_{word}`");
-        assert!(words.contains(&setting) && words.contains("delete sandboxes"), "{words}");
-        daemon.home.assert_no_sandbox();
-    }
-}
+use crate::support::needs_root;
 
 #[test]
 fn open_files_are_limited() {
