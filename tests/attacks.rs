@@ -4,6 +4,7 @@
 //! - `escape`: out of the sandbox, or into its guest;
 //! - `files`: through names, links and kinds of files, by the API;
 //! - `forks`: all processes, and more;
+//! - `frames`: by a guest that is not ours any more, into the host;
 //! - `kernel`: the kernel itself;
 //! - `resources`: more than its share;
 //! - `room`: more than the host has;
@@ -26,6 +27,7 @@
 mod escape;
 mod files;
 mod forks;
+mod frames;
 mod kernel;
 mod resources;
 mod room;
@@ -42,15 +44,16 @@ use serde_json::{Value, json};
 use crate::daemon::{Answer, Daemon};
 
 /// The lines of the list that are about escapes, files and resources.
-const LINES: &str = "e1 e2 e4 e5 e7 e8 e10 e11 e13 e14 e16 e17 e19 e20 e22 e23 e25 e28 e29 e31 \
+const LINES: &str = "e1 e2 e4 e5 e7 e8 e10 e11 e13 e14 e16 e17 e19 e20 e22 e23 e25 e26 e28 e29 e31 \
                      e32 e34 f1 f2 f4 f5 f7 f8 f10 f11 f13 f14 r1 r2 r4 r5 r7 r8 r10 r11 r13 r14 \
                      r16";
 
 /// Where their tests are.
-const TESTS: [&str; 9] = [
+const TESTS: [&str; 10] = [
     include_str!("attacks/escape.rs"),
     include_str!("attacks/files.rs"),
     include_str!("attacks/forks.rs"),
+    include_str!("attacks/frames.rs"),
     include_str!("attacks/kernel.rs"),
     include_str!("attacks/resources.rs"),
     include_str!("attacks/room.rs"),
