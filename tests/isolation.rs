@@ -61,7 +61,7 @@ if open('/etc/shadow').read().count('$'): print('password hashes')
 if os.listdir('/sys') not in ([], ['fs']): print('/sys')
 if os.path.exists('/sys/fs') and os.listdir('/sys/fs') != ['cgroup']: print('/sys/fs')
 names = {line.split()[-1] for line in open('/proc/net/unix') if '@' in line}
-if names != {'@soma-guest', '@soma-sudo'}: print('abstract sockets', names)
+if names != {'@soma-guest', '@soma-sudo', '@soma-whose'}: print('abstract sockets', names)
 ",
     );
 }

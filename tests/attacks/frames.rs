@@ -59,7 +59,7 @@ impl AsyncRead for Liar {
         }
         // As on a socket, others have their turn.
         self.reads += 1;
-        if self.reads % 16 == 0 {
+        if self.reads.is_multiple_of(16) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }

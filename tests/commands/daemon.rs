@@ -30,6 +30,9 @@ fn a_sandbox_outlives_the_daemon() {
         let _ = kill_process(pid, Signal::KILL);
     }
     eventually("the daemon lives", || home.daemons().is_empty());
+    // A process that was killed has no name any more a moment before it has no sockets any more.
+    let socket = home.path().join("daemon/soma.sock");
+    eventually("somebody listens", || std::os::unix::net::UnixStream::connect(&socket).is_err());
     assert_eq!(works(&home, &["exec", "tough", "--", "cat", "file"]), "kept\n");
     assert_eq!(works(&home, &["ps", "-q"]), format!("{id}\n"));
     works(&home, &["rm", "tough"]);

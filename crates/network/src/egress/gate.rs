@@ -128,7 +128,8 @@ async fn connection(
         () = counts.idle() => (End::default(), false),
     };
     (attempt.sent, attempt.received) = counts.get();
-    attempt.find_process().await;
+    // Whoever reads the log when a connection is over finds it there, so this waits for nobody.
+    attempt.process = attempt.whose.now();
     attempt.protocol = log.protocol.unwrap_or(attempt.protocol);
     let detail = if is_cut { Some("cut when the rules changed".to_owned()) } else { log.detail };
     match log.refused {
