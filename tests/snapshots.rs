@@ -47,7 +47,7 @@ fn settle(value: &mut Value, name: &str) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| settle(item, name)),
         Value::Number(_) if matches!(name, "metrics" | "running_seconds") => {
-            *value = "[figure]".into()
+            *value = "[figure]".into();
         }
         Value::Null => {}
         _ if matches!(name, "id" | "sandbox" | "sandbox_id") => *value = "[id]".into(),
