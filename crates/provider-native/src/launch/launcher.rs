@@ -58,7 +58,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
     let own = (order.storage == Storage::Folder).then_some(order.ids);
-    let base = order.ground.folder(&order.home, own)?;
+    let folders = order.ground.folders(&order.home, own)?;
     watch.lap("find the template");
     let storage = make_storage(order, &mut watch)?;
     await_mover(mover)?;
@@ -94,7 +94,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let first_descriptor = pidfd_open(first, PidfdFlags::empty()).step("hold the first process")?;
     watch.lap("make the namespaces");
 
-    let parts = Parts { base: &base, storage: &storage };
+    let parts = Parts { folders: &folders, storage: &storage };
     let finished = finish(order, &parts, first, &ours, &mut watch)
         .and_then(|()| await_guest(ready, &ours, &mut watch));
     if let Err(failure) = finished {
