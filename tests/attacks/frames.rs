@@ -153,6 +153,11 @@ fn answers() -> Vec<Answer> {
             add(vec![head(kind, length), frame(0, u32::MAX, b"")], b"x");
             add(vec![head(kind, length), frame(1, 1 << 30, b"")], b"\x1f\x8b");
         }
+        // Few bytes that are many things: of every kind, and each with nothing in it.
+        for empty in [b"\x0a\x00", b"\x12\x00", b"\x7a\x00"] {
+            add(vec![head(kind, "content-length: 16777214\r\n")], empty);
+            add(vec![head(kind, close), frame(0, 4 << 20, b"")], empty);
+        }
     }
     // Out of order: the end first, twice the same beginning, another one's, an end and no end.
     for order in [

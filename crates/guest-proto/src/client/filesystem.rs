@@ -3,7 +3,7 @@
 //! Paths are the sandbox's: absolute, or relative to the home of the user who asks. They are bytes,
 //! as in the kernel; those that are no UTF-8 need a guest with [`RAW_PATHS`].
 
-use super::{GuestClient, GuestError, LISTING_LIMIT, as_user, short};
+use super::{GuestClient, GuestError, LISTED_LIMIT, LISTING_LIMIT, as_user, short};
 use crate::filesystem::{
     EntryInfo, ListDirRequest, MakeDirRequest, MoveRequest, RemoveRequest, StatRequest,
 };
@@ -43,7 +43,9 @@ impl GuestClient {
     ) -> Result<Vec<EntryInfo>, GuestError> {
         let (path, path_bytes) = self.spelled(path.as_ref()).await?;
         let request = ListDirRequest { path, depth, path_bytes, ..Default::default() };
-        let options = as_user(short(), user)?.with_max_message_size(LISTING_LIMIT);
+        let options = as_user(short(), user)?
+            .with_max_message_size(LISTING_LIMIT)
+            .with_element_memory_limit(LISTED_LIMIT);
         let answer = self.files.list_dir_with_options(request, options).await?;
         Ok(answer.into_owned().entries)
     }

@@ -57,6 +57,11 @@ pub const MESSAGE_LIMIT: usize = 16 << 20;
 /// The most that a listing may have: as much as a guest makes, so that a folder with a hundred
 /// thousand files can be listed.
 pub const LISTING_LIMIT: usize = 48 << 20;
+/// What the things in an answer may take beside their bytes: an empty one has two bytes on the way
+/// and hundreds here.
+const THINGS_LIMIT: usize = 8 << 20;
+/// The same of a listing: as many entries as a guest makes.
+const LISTED_LIMIT: usize = 128 << 20;
 /// The most that one event of a stream may have. Guests send pieces far smaller.
 pub const EVENT_LIMIT: usize = 4 << 20;
 /// The most that a plain HTTP answer may have, file bodies apart.
@@ -105,7 +110,8 @@ impl GuestClient {
     fn over(transport: Transport) -> Self {
         let config = ClientConfig::new(Uri::from_static(transport::BASE))
             .proto()
-            .with_default_max_message_size(MESSAGE_LIMIT);
+            .with_default_max_message_size(MESSAGE_LIMIT)
+            .with_default_element_memory_limit(THINGS_LIMIT);
         Self {
             processes: ProcessClient::new(transport.clone(), config.clone()),
             files: FilesystemClient::new(transport.clone(), config.clone()),
