@@ -2,6 +2,7 @@
 //! the commands.
 
 mod broken;
+mod interpreter;
 mod kernels;
 mod notebook;
 mod repl;

@@ -17,7 +17,7 @@ fn ask(daemon: &Daemon, id: &str, method: &str, path: &str, body: &Value) -> (u1
 
 /// Runs code to its end, in a context or a new one.
 #[track_caller]
-fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
+pub(super) fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
     let body = json!({ "code": code, "context_id": context, "timeout_ms": 120_000 });
     let (status, value) = ask(daemon, id, "POST", "/execute", &body);
     assert_eq!(status, 200, "{value}");
@@ -31,7 +31,7 @@ fn context(daemon: &Daemon, id: &str, language: &str) -> String {
     value["id"].as_str().unwrap().to_owned()
 }
 
-fn stdout(execution: &Value) -> String {
+pub(super) fn stdout(execution: &Value) -> String {
     let lines = execution["logs"]["stdout"].as_array().unwrap();
     lines.iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
