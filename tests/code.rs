@@ -5,5 +5,6 @@ mod broken;
 mod interpreter;
 mod kernels;
 mod notebook;
+mod packages;
 mod repl;
 mod through_daemon;

@@ -10,7 +10,7 @@ use crate::support::{Home, needs_root, skip};
 
 /// What each of them has to reach.
 pub(crate) const PYTHON: [&str; 2] = ["pypi.org", "files.pythonhosted.org"];
-const NODE: [&str; 1] = ["registry.npmjs.org"];
+pub(crate) const NODE: [&str; 1] = ["registry.npmjs.org"];
 const DEBIAN: [&str; 1] = ["deb.debian.org"];
 
 /// A daemon whose operator grants the addresses that these names have here: a machine may reach its

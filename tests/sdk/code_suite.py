@@ -114,7 +114,7 @@ def death(sandbox):
 
 
 def charts(sandbox):
-    from e2b_code_interpreter import ChartType
+    from e2b_code_interpreter.charts import ChartType
 
     done = sandbox.run_code(
         "import matplotlib.pyplot as plt\n"

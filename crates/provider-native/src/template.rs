@@ -77,7 +77,7 @@ impl Ground {
     pub(crate) fn needs_copy(&self, home: &Home, own: Option<IdRange>) -> bool {
         match self {
             Self::Host(_) => false,
-            Self::Imported(imported) => imported.needs_copy(home, own),
+            Self::Imported(imported) | Self::Layered(imported, _) => imported.needs_copy(home, own),
         }
     }
 }
