@@ -2,7 +2,9 @@
 //! the commands.
 
 mod broken;
+mod interpreter;
 mod kernels;
 mod notebook;
+mod packages;
 mod repl;
 mod through_daemon;

@@ -5,7 +5,7 @@ mod events;
 mod life;
 mod postgres;
 mod requests;
-mod sdks;
+pub(crate) mod sdks;
 mod strangers;
 mod transcript;
 

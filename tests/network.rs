@@ -4,7 +4,7 @@
 mod changes;
 mod command_line;
 mod refusals;
-mod registries;
+pub(crate) mod registries;
 mod secrets;
 mod ssh;
 mod world;

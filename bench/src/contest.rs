@@ -99,6 +99,11 @@ impl<'a> Contest<'a> {
         row
     }
 
+    /// Adds a promise to a row.
+    pub(crate) fn bound(&mut self, row: usize, bound: Bound) {
+        self.contenders[row].bounds.push(bound);
+    }
+
     /// Adds a row that cannot be measured here, with the reason.
     pub(crate) fn absent(&mut self, name: &str, reason: String) -> usize {
         self.push(name, Vec::new(), Box::new(|| Ok(Duration::ZERO)), Some(reason))

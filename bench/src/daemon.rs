@@ -18,8 +18,8 @@ use crate::contest::{Allowance, Bound, Contest, Settings};
 use crate::docker::Docker;
 use crate::engine::{self, End, PREPARED};
 use crate::{output, time};
-use connection::Connection;
-use running::Daemon;
+pub(crate) use connection::Connection;
+pub(crate) use running::Daemon;
 
 /// What a sandbox may take longer by the API than by the engine, until `true` in it has ended.
 const MOST_ABOVE: Duration = Duration::from_millis(5);
@@ -176,7 +176,7 @@ fn weigh(daemon: &Daemon) -> anyhow::Result<()> {
 }
 
 /// Makes a sandbox with the defaults but for what is said; answers with its id.
-fn create(connection: &mut Connection, wish: &Value) -> anyhow::Result<String> {
+pub(crate) fn create(connection: &mut Connection, wish: &Value) -> anyhow::Result<String> {
     let mut body = json!({"allow_unenforced": true, "timeout": running::LONGEST_LIFE.as_secs()});
     if let (Some(body), Some(wish)) = (body.as_object_mut(), wish.as_object()) {
         body.extend(wish.clone());

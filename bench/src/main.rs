@@ -12,6 +12,7 @@
 //! Start at [`run`]; each table is a function of its own module.
 
 mod budget;
+mod code;
 mod command_line;
 mod contest;
 mod crowd;
@@ -64,7 +65,7 @@ fn run() -> anyhow::Result<()> {
 type Table = fn(&Settings) -> anyhow::Result<()>;
 
 /// Each by the name that `--only` takes.
-const TABLES: [(&str, Table); 11] = [
+const TABLES: [(&str, Table); 12] = [
     ("create", |settings| {
         engine::sandbox_and_true(settings);
         Ok(())
@@ -89,6 +90,7 @@ const TABLES: [(&str, Table); 11] = [
     }),
     ("crowd", crowd::print),
     ("lasting", lasting::print),
+    ("code", code::print),
     ("network", network::print),
     ("budget", |settings| {
         budget::print(settings);

@@ -8,7 +8,13 @@ use crate::daemon::Daemon;
 
 /// Asks for something below `/code` of a sandbox.
 #[track_caller]
-fn ask(daemon: &Daemon, id: &str, method: &str, path: &str, body: &Value) -> (u16, Value) {
+pub(super) fn ask(
+    daemon: &Daemon,
+    id: &str,
+    method: &str,
+    path: &str,
+    body: &Value,
+) -> (u16, Value) {
     let body = if body.is_null() { String::new() } else { body.to_string() };
     let answer = daemon.ask(method, &format!("/v1/sandbox/{id}/code{path}"), &body);
     let value = if answer.body.is_empty() { Value::Null } else { answer.json() };
@@ -17,21 +23,21 @@ fn ask(daemon: &Daemon, id: &str, method: &str, path: &str, body: &Value) -> (u1
 
 /// Runs code to its end, in a context or a new one.
 #[track_caller]
-fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
+pub(super) fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
     let body = json!({ "code": code, "context_id": context, "timeout_ms": 120_000 });
     let (status, value) = ask(daemon, id, "POST", "/execute", &body);
     assert_eq!(status, 200, "{value}");
     value
 }
 
-fn context(daemon: &Daemon, id: &str, language: &str) -> String {
+pub(super) fn context(daemon: &Daemon, id: &str, language: &str) -> String {
     let body = json!({ "language": language });
     let (status, value) = ask(daemon, id, "POST", "/contexts", &body);
     assert_eq!(status, 201, "{value}");
     value["id"].as_str().unwrap().to_owned()
 }
 
-fn stdout(execution: &Value) -> String {
+pub(super) fn stdout(execution: &Value) -> String {
     let lines = execution["logs"]["stdout"].as_array().unwrap();
     lines.iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }
@@ -43,6 +49,8 @@ struct Words {
     get: &'static str,
     fail: (&'static str, &'static str),
     file: &'static str,
+    /// Takes memory without end.
+    grow: &'static str,
 }
 
 const WORDS: [Words; 4] = [
@@ -52,6 +60,7 @@ const WORDS: [Words; 4] = [
         get: "print(x + 1)",
         fail: ("1 / 0", "ZeroDivisionError"),
         file: "open('/workspace/python', 'w').write('\\u2028')",
+        grow: "x = []\nwhile True: x.append(b'x' * 10**7)",
     },
     Words {
         language: "javascript",
@@ -59,6 +68,7 @@ const WORDS: [Words; 4] = [
         get: "console.log(x + 1)",
         fail: ("null.x", "TypeError"),
         file: "require('fs').writeFileSync('/workspace/javascript', '\\u2028')",
+        grow: "const all = []; while (true) all.push(Buffer.alloc(1e7, 1))",
     },
     Words {
         language: "r",
@@ -66,6 +76,7 @@ const WORDS: [Words; 4] = [
         get: "cat(x + 1, '\\n', sep = '')",
         fail: ("stop('no')", "Error"),
         file: "writeBin(as.raw(c(0xe2, 0x80, 0xa8)), '/workspace/r')",
+        grow: "all <- list(); while (TRUE) all[[length(all) + 1]] <- rep(1.5, 1e6)",
     },
     Words {
         language: "bash",
@@ -73,6 +84,7 @@ const WORDS: [Words; 4] = [
         get: "echo $((x + 1))",
         fail: ("false", "CommandFailed"),
         file: "printf '\\u2028' > /workspace/bash",
+        grow: "x=$(head -c 4000000 /dev/zero | tr '\\0' x); while :; do y+=$x; done",
     },
 ];
 
@@ -99,7 +111,7 @@ fn every_language_remembers_fails_and_writes_files_in_a_sandbox() {
 }
 
 #[test]
-fn a_kernel_that_takes_all_memory_is_told_so_and_the_sandbox_lives() {
+fn kernels_that_take_all_memory_are_told_so_and_the_sandbox_lives() {
     let daemon = Daemon::start();
     let wish = json!({ "timeout": 600, "memory": 256, "allow_unenforced": true });
     let id = daemon.create(&wish.to_string());
@@ -109,19 +121,29 @@ fn a_kernel_that_takes_all_memory_is_told_so_and_the_sandbox_lives() {
         daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
         daemon.close();
         return crate::support::skip(
-            "a_kernel_that_takes_all_memory_is_told_so_and_the_sandbox_lives",
+            "kernels_that_take_all_memory_are_told_so_and_the_sandbox_lives",
             "this host holds an ordinary user's sandboxes to no limit of memory",
         );
     }
-    let context = context(&daemon, &id, "python");
-    execute(&daemon, &id, Some(&context), "open('/workspace/kept', 'w').write('here')");
-    let died = execute(&daemon, &id, Some(&context), "x = []\nwhile True: x.append(b'x' * 10**7)");
-    assert_eq!(died["status"], "died", "{died}");
-    assert_eq!(died["error"]["name"], "KernelDied");
-    assert!(died["error"]["value"].as_str().unwrap().contains("memory"), "{died}");
-    let after = execute(&daemon, &id, Some(&context), "print(open('/workspace/kept').read())");
-    assert_eq!((stdout(&after).trim_end(), &after["status"]), ("here", &json!("ok")), "{after}");
-    assert!(!after["logs"]["stderr"].as_array().unwrap().is_empty(), "it is not said: {after}");
+    for words in WORDS {
+        let context = context(&daemon, &id, words.language);
+        let run = |code: &str| execute(&daemon, &id, Some(&context), code);
+        assert_eq!(run(words.set)["status"], "ok");
+        assert_eq!(run(words.file)["status"], "ok");
+        let died = run(words.grow);
+        assert_eq!(died["status"], "died", "{}: {died}", words.language);
+        assert_eq!(died["error"]["name"], "KernelDied");
+        assert!(died["error"]["value"].as_str().unwrap().contains("memory"), "{died}");
+        // What it had set is gone, which is said, and it works again; its files are there.
+        let after = run(words.set);
+        assert_eq!(after["status"], "ok", "{}: {after}", words.language);
+        assert!(!after["logs"]["stderr"].as_array().unwrap().is_empty(), "it is not said: {after}");
+        assert_eq!(stdout(&run(words.get)).trim_end(), "42", "{}", words.language);
+        let hex = daemon.execute(&id, &format!("od -An -tx1 /workspace/{}", words.language));
+        assert_eq!(hex.trim(), "e2 80 a8", "{}", words.language);
+        let path = format!("/contexts/{context}");
+        ask(&daemon, &id, "DELETE", &path, &Value::Null);
+    }
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
     daemon.close();
 }
@@ -203,6 +225,53 @@ fn contexts_are_made_without_a_token_and_code_is_not_run_without_one() {
     assert_eq!(send("/contexts", "X-Access-Token: wrong\r\n"), 401);
     assert_ne!(send("/contexts/../execute", ""), 200);
     assert_eq!(send("/execute", &format!("X-Access-Token: {token}\r\n")), 200);
+    daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
+    daemon.close();
+}
+
+/// Many readers of large values that take nothing: each has what it is being sent, and together
+/// they would have more than the guest has.
+#[test]
+fn readers_that_are_stuck_in_large_values_do_not_fill_the_guest() {
+    use std::io::{Read as _, Write as _};
+
+    let daemon = Daemon::start();
+    let id = daemon.create(&json!({ "timeout": 600 }).to_string());
+    let context = context(&daemon, &id, "python");
+    let mut stuck = Vec::new();
+    for _ in 0..6 {
+        let code = "class Large:\n    def _repr_html_(self):\n        \
+                    return 'x' * (7 << 20)\nLarge()";
+        let limits = json!({ "result": 0 });
+        let body = json!({
+            "code": code, "context_id": context, "detach": true, "timeout_ms": 60_000,
+            "limits": limits,
+        });
+        let (status, begun) = ask(&daemon, &id, "POST", "/executions", &body);
+        assert_eq!(status, 201, "{begun}");
+        let execution = begun["id"].as_str().unwrap();
+        for _ in 0..8 {
+            let mut reader = daemon.connect();
+            let head = format!(
+                "GET /v1/sandbox/{id}/code/executions/{execution}?from=0&follow=true HTTP/1.1\r\n\
+                 Host: localhost\r\nAuthorization: Bearer {}\r\n\r\n",
+                daemon.key()
+            );
+            reader.write_all(head.as_bytes()).unwrap();
+            // The answer begins, so the reader is one; no more of it is read.
+            let mut begin = [0; 64];
+            assert!(reader.read(&mut begin).unwrap() > 0);
+            stuck.push(reader);
+        }
+        // The next cell comes when this one is over.
+        assert_eq!(execute(&daemon, &id, Some(&context), "1")["status"], "ok");
+    }
+    let most = daemon.execute(&id, "awk '/^VmHWM:/ { print $2 }' /proc/1/status");
+    let most: u64 = most.trim().parse().unwrap();
+    assert!(most < 200 << 10, "the guest had {most} KiB");
+    drop(stuck);
+    let after = execute(&daemon, &id, Some(&context), "print(42)");
+    assert_eq!(stdout(&after).trim(), "42", "{after}");
     daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
     daemon.close();
 }

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use super::Daemon;
 use crate::support::{needs_root, skip};
 
-pub(super) fn interpreter(test: &str, variable: &str) -> Option<String> {
+pub(crate) fn interpreter(test: &str, variable: &str) -> Option<String> {
     let found = std::env::var(variable).ok();
     if found.is_none() {
         let reason = std::env::var(format!("{variable}_MISSING"))
@@ -16,9 +16,19 @@ pub(super) fn interpreter(test: &str, variable: &str) -> Option<String> {
 }
 
 fn run(python: &str, suite: &str, variables: &[(&str, &str)]) -> String {
+    run_with(python, suite, &[], variables)
+}
+
+pub(crate) fn run_with(
+    python: &str,
+    suite: &str,
+    words: &[&str],
+    variables: &[(&str, &str)],
+) -> String {
     let suite = format!("{}/../../tests/{suite}", env!("CARGO_MANIFEST_DIR"));
     let output = sys_linux::command::command(python)
         .arg(suite)
+        .args(words)
         .envs(variables.iter().copied())
         .stdin(Stdio::null())
         .output()

@@ -23,7 +23,7 @@ fn sandboxes_of_every_earlier_version_are_found_and_start_with_their_files() {
         return;
     }
     let mut daemon = Daemon::start();
-    for version in 1..=5 {
+    for version in 1..=6 {
         let id = daemon.create("{}");
         daemon.execute(&id, &format!("echo {version} > /workspace/file"));
         stop(&daemon, &id);

@@ -9,13 +9,13 @@ use crate::daemon::Daemon;
 use crate::support::{Home, needs_root, skip};
 
 /// What each of them has to reach.
-const PYTHON: [&str; 2] = ["pypi.org", "files.pythonhosted.org"];
-const NODE: [&str; 1] = ["registry.npmjs.org"];
+pub(crate) const PYTHON: [&str; 2] = ["pypi.org", "files.pythonhosted.org"];
+pub(crate) const NODE: [&str; 1] = ["registry.npmjs.org"];
 const DEBIAN: [&str; 1] = ["deb.debian.org"];
 
 /// A daemon whose operator grants the addresses that these names have here: a machine may reach its
-/// registries by addresses of its own network.
-fn daemon(test: &str, names: &[&str]) -> Option<Daemon> {
+/// registries by addresses of its own network. What else the operator wants comes before.
+pub(crate) fn daemon(test: &str, names: &[&str], settings: &str) -> Option<Daemon> {
     let mut grants = Vec::new();
     for name in names {
         let Ok(addresses) = (*name, 443).to_socket_addrs() else {
@@ -25,14 +25,14 @@ fn daemon(test: &str, names: &[&str]) -> Option<Daemon> {
         grants.extend(addresses.filter(SocketAddr::is_ipv4).map(|it| format!("{}/32", it.ip())));
     }
     let home = Home::new();
-    let wishes = format!("[network]\ngrants = {grants:?}\n");
+    let wishes = format!("{settings}\n[network]\ngrants = {grants:?}\n");
     std::fs::write(home.path().join("config.toml"), wishes).unwrap();
     Some(Daemon::of(home))
 }
 
 /// Runs a command in a sandbox that may reach these names and nothing else, and shows what it said.
 fn install(test: &str, names: &[&str], command: &str) {
-    let Some(daemon) = daemon(test, names) else { return };
+    let Some(daemon) = daemon(test, names, "") else { return };
     let id = sandbox(&daemon, &json!({ "mode": "custom", "allow_domains": names }));
     let body = json!({ "command": command, "timeout": 150 }).to_string();
     let answer = daemon.ask("POST", &format!("/v1/sandbox/{id}/process/execute"), &body).json();

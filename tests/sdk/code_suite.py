@@ -2,10 +2,17 @@
 
 Reads E2B_API_URL, E2B_SANDBOX_URL and E2B_API_KEY as the SDK does; both addresses are the
 daemon's own, which finds the sandbox by headers. Run it with the SDK's interpreter.
+
+With the word `unnamed` no template is named, so that the SDK asks for its own, which has to be
+built; then charts and tables are looked at too.
 """
 
 import asyncio
+import sys
 import time
+
+UNNAMED = sys.argv[1:] == ["unnamed"]
+TEMPLATE = {} if UNNAMED else {"template": "base"}
 
 
 def values(sandbox):
@@ -106,10 +113,35 @@ def death(sandbox):
     assert done.text == "2" and done.logs.stderr, done
 
 
+def charts(sandbox):
+    from e2b_code_interpreter.charts import ChartType
+
+    done = sandbox.run_code(
+        "import matplotlib.pyplot as plt\n"
+        "plt.bar(['a', 'b'], [1, 2])\nplt.title('two')\nplt.xlabel('which')\nplt.show()"
+    )
+    assert done.error is None, done.error
+    (result,) = done.results
+    assert result.png.startswith("iVBOR"), result
+    assert result.chart.type == ChartType.BAR, result.chart
+    assert (result.chart.title, result.chart.x_label) == ("two", "which")
+    assert [(bar.label, bar.value) for bar in result.chart.elements] == [("a", 1), ("b", 2)]
+
+
+def tables(sandbox):
+    done = sandbox.run_code("import pandas as pd\npd.DataFrame({'a': [1, 2], 'b': [3, 4]})")
+    assert done.error is None, done.error
+    (result,) = done.results
+    assert "<table" in result.html and "a" in result.text, result
+    assert result.data == {"a": [1, 2], "b": [3, 4]}, result.data
+    done = sandbox.run_code("%precision 3\n!echo from a shell")
+    assert done.error is None and "from a shell" in "".join(done.logs.stdout), done
+
+
 async def apart():
     from e2b_code_interpreter import AsyncSandbox
 
-    sandbox = await AsyncSandbox.create(template="base")
+    sandbox = await AsyncSandbox.create(**TEMPLATE)
     try:
         done = await sandbox.run_code("print('hi'); 1")
         assert (done.text, done.logs.stdout) == ("1", ["hi\n"]), done
@@ -120,9 +152,12 @@ async def apart():
 def main():
     from e2b_code_interpreter import Sandbox
 
-    sandbox = Sandbox.create(template="base")
+    sandbox = Sandbox.create(**TEMPLATE)
+    parts = [values, errors, streaming, contexts, languages, variables, timeouts, death]
+    if UNNAMED:
+        parts += [charts, tables]
     try:
-        for part in (values, errors, streaming, contexts, languages, variables, timeouts, death):
+        for part in parts:
             part(sandbox)
             print(part.__name__, "held", flush=True)
     finally:

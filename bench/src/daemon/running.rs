@@ -44,7 +44,7 @@ fn serve(settings: &Settings, home: &Path, log: &File) -> anyhow::Result<Child> 
 }
 
 /// A daemon that runs.
-pub(super) struct Daemon {
+pub(crate) struct Daemon {
     address: String,
     key: String,
     starter: Child,
@@ -57,7 +57,7 @@ pub(super) struct Daemon {
 
 impl Daemon {
     /// Starts one on a free port, with the defaults.
-    pub(super) fn start(settings: &Settings) -> anyhow::Result<Self> {
+    pub(crate) fn start(settings: &Settings) -> anyhow::Result<Self> {
         let mut home = BenchHome::new()?;
         let log = tempfile::tempfile()?;
         let mut starter = serve(settings, home.path(), &log)?;
@@ -118,12 +118,12 @@ impl Daemon {
         Ok(ids.len())
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         self.home.path()
     }
 
     /// A connection of its own.
-    pub(super) fn connect(&self) -> anyhow::Result<Connection> {
+    pub(crate) fn connect(&self) -> anyhow::Result<Connection> {
         Connection::open(&self.address, &self.key)
     }
 

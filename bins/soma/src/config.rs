@@ -8,6 +8,7 @@
 mod database;
 mod file;
 mod network;
+mod packages;
 mod reserve;
 mod show;
 #[cfg(test)]
@@ -27,6 +28,7 @@ use crate::failure::Failure;
 pub(crate) use database::Database;
 use file::File;
 use network::{Certificates, Grants, Proxy, Resolvers, Usual};
+pub(crate) use packages::CodePackages;
 pub(crate) use reserve::Reserve;
 pub(crate) use show::{ConfigArguments, run};
 
@@ -177,6 +179,7 @@ pub(crate) struct Settings {
     pub(crate) database: Setting<Database>,
     pub(crate) reserve_disk: Setting<Reserve>,
     pub(crate) reserve_memory: Setting<Reserve>,
+    pub(crate) code_packages: Setting<CodePackages>,
     pub(crate) network_grants: Setting<Grants>,
     pub(crate) network_resolvers: Setting<Resolvers>,
     pub(crate) network_proxy: Setting<Proxy>,
@@ -280,6 +283,7 @@ impl Settings {
                 None,
                 Reserve::default(),
             )?,
+            code_packages: pick.usual("code_packages", "SOMA_CODE_PACKAGES")?,
             network_grants: pick.usual("network.grants", "SOMA_NETWORK_GRANTS")?,
             network_resolvers: pick.usual("network.resolvers", "SOMA_NETWORK_RESOLVERS")?,
             network_proxy: pick.usual("network.proxy", "SOMA_NETWORK_PROXY")?,

@@ -9,6 +9,7 @@ use clap::Args;
 use domain::{SandboxName, SandboxSpec};
 
 use crate::failure::{Failure, refused};
+use crate::output::building::watched;
 use crate::session::{LimitOptions, environment, wish};
 use crate::{daemon, output};
 
@@ -65,7 +66,10 @@ pub(crate) fn run(home: &Path, arguments: NewArguments) -> Result<u8, Failure> {
     wish.name = name.map(|name| name.to_string());
     let labels: BTreeMap<String, String> = label.into_iter().collect();
     wish.labels = (!labels.is_empty()).then_some(labels);
-    let made = daemon::ask(home, async |client| client.create(&wish).await.map_err(refused))?;
+    let made = daemon::ask(home, async |client| {
+        let making = client.create(&wish);
+        watched(&client, wish.template_name.as_deref(), making).await.map_err(refused)
+    })?;
     if json { output::json(&made) } else { output::words(&format!("{}\n", made.id)) }
 }
 

@@ -3,6 +3,7 @@
 //! Data goes to standard output, talk to standard error. What a sandbox's command writes is
 //! passed on as it is, through a [`Console`].
 
+pub(crate) mod building;
 mod console;
 pub(crate) mod progress;
 pub(crate) mod table;

@@ -17,6 +17,7 @@ use guest_proto::client::BoxError;
 use tokio::sync::mpsc;
 
 use crate::failure::{FAILED, Failure, refused};
+use crate::output::building::watched;
 use crate::output::progress::Progress;
 use crate::output::{self, table};
 use crate::{daemon, moment};
@@ -29,6 +30,7 @@ const WAITING: usize = 4;
 #[command(after_help = "\
 Examples:
   soma template import --name debian rootfs.tar.gz
+  soma template build code-interpreter
   soma template ls
   soma template rm debian
 
@@ -43,7 +45,9 @@ pub(crate) struct TemplateArguments {
 enum TemplateCommand {
     /// Make a template from an image: a folder, a tar file or an OCI layout.
     Import(ImportArguments),
-    /// List the templates that were imported.
+    /// Build `code-interpreter` ahead: this machine's own system, and packages for data in Python.
+    Build(BuildArguments),
+    /// List the templates.
     Ls(LsArguments),
     /// Remove templates that no sandbox stands on.
     Rm(RmArguments),
@@ -80,6 +84,26 @@ struct ImportArguments {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  soma template build code-interpreter
+  soma new --template code-interpreter
+
+The first sandbox that is made from it would wait for the same, which takes a few minutes. The
+packages are `code_packages` of the configuration. A build goes on when this command is ended.
+
+Exit codes: 0 when sandboxes can be made from it; 1 when it is not one that is built; 2 when this
+line makes no sense; 125 when it could not be built, or Soma failed.")]
+struct BuildArguments {
+    /// Write all about it as JSON.
+    #[arg(long)]
+    json: bool,
+    /// The name of the template.
+    #[arg(value_name = "NAME")]
+    name: TemplateName,
+}
+
+#[derive(Debug, Args)]
 struct LsArguments {
     /// Write one JSON document instead of a table.
     #[arg(long, conflicts_with = "quiet")]
@@ -100,6 +124,7 @@ struct RmArguments {
 pub(crate) fn run(home: &Path, arguments: TemplateArguments) -> Result<u8, Failure> {
     match arguments.command {
         TemplateCommand::Import(arguments) => import(home, arguments),
+        TemplateCommand::Build(arguments) => build(home, &arguments),
         TemplateCommand::Ls(arguments) => list(home, &arguments),
         TemplateCommand::Rm(arguments) => remove(home, &arguments),
     }
@@ -115,7 +140,9 @@ fn import(home: &Path, arguments: ImportArguments) -> Result<u8, Failure> {
         if !replace {
             // Before all of it is sent in vain.
             let known = client.templates().await.map_err(refused)?;
-            if known.items.iter().any(|known| known.name == name.as_str()) {
+            let is_there =
+                |known: &Template| known.name == name.as_str() && !known.created_at.is_empty();
+            if known.items.iter().any(is_there) {
                 let message = format!("there is a template `{name}` already");
                 return Err(Failure::new(FAILED, message)
                     .hint("choose another name, or take its place with --replace"));
@@ -152,6 +179,18 @@ fn import(home: &Path, arguments: ImportArguments) -> Result<u8, Failure> {
     }
     for warning in &template.warnings {
         output::talk(&format!("soma: {}\n", output::one_line(warning)));
+    }
+    output::words(&format!("{}\n", template.name))
+}
+
+fn build(home: &Path, arguments: &BuildArguments) -> Result<u8, Failure> {
+    let name = arguments.name.as_str();
+    let template = daemon::ask(home, async |client| {
+        let built = watched(&client, Some(name), client.build_template(name)).await;
+        built.map_err(refused)
+    })?;
+    if arguments.json {
+        return output::json(&template);
     }
     output::words(&format!("{}\n", template.name))
 }
@@ -225,13 +264,9 @@ fn list(home: &Path, arguments: &LsArguments) -> Result<u8, Failure> {
         let names = listed.items.iter().flat_map(|item| [item.name.as_str(), "\n"]);
         return output::words(&names.collect::<String>());
     }
-    if listed.items.is_empty() {
-        output::talk("no template was imported yet: sandboxes are made from this machine's own\n");
-        return Ok(0);
-    }
     let now = moment::now();
     let rows = listed.items.iter().map(|item| row(item, now)).collect();
-    let headings = ["NAME", "AGE", "SIZE", "FILES", "FROM", "SANDBOXES"];
+    let headings = ["NAME", "STATE", "AGE", "SIZE", "FILES", "FROM", "SANDBOXES"];
     output::words(&table::table(&headings, rows, &[]))
 }
 
@@ -239,6 +274,7 @@ fn row(item: &Template, now: i64) -> Vec<String> {
     let age = moment::seconds_of(&item.created_at).map(|made| moment::spell(now - made));
     vec![
         item.name.clone(),
+        item.state.clone(),
         age.unwrap_or_default(),
         format!("{} MiB", item.counts.bytes >> 20),
         item.counts.files.to_string(),

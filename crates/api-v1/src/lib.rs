@@ -68,6 +68,7 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(templates::import))
         .routes(routes!(templates::list))
         .routes(routes!(templates::get, templates::delete))
+        .routes(routes!(templates::build))
         .routes(routes!(processes::execute))
         .routes(routes!(processes::start))
         .routes(routes!(processes::stream))

@@ -1,10 +1,10 @@
-//! Templates: imported, seen, removed.
+//! Templates: imported, built, seen, removed.
 
 use std::collections::BTreeMap;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, Request, State};
-use control::Control;
+use control::{Control, TemplateState};
 use domain::{ImageConfig, ImageCounts, ImageFormat, TemplateName};
 use futures::TryStreamExt as _;
 use http::StatusCode;
@@ -29,10 +29,21 @@ pub struct Template {
     pub image_config: Config,
     /// Whether it comes with Soma.
     pub is_system: bool,
-    /// When it was imported.
+    /// When it was imported or built; empty before.
     pub created_at: String,
-    /// What it was imported from: `root-file-system`, `oci-layout` or `docker-archive`.
+    /// What it was imported from: `root-file-system`, `oci-layout` or `docker-archive`; `packages`
+    /// where Soma builds it.
     pub format: String,
+    /// Whether sandboxes can be made from it as it is: `ready`; otherwise `not-built`, `building`,
+    /// `outdated` or `failed`, and whoever wants one waits for a build.
+    #[serde(default)]
+    pub state: String,
+    /// What a build is doing, or why the last one failed.
+    #[serde(default)]
+    pub detail: String,
+    /// The packages that it is built with.
+    #[serde(default)]
+    pub packages: Vec<String>,
     /// What was unpacked, and what was not.
     pub counts: Counts,
     /// What its maker may want to know.
@@ -140,7 +151,31 @@ pub(crate) async fn import(
     Ok((StatusCode::CREATED, Json(Template::from(template))))
 }
 
-/// List the templates that were imported.
+/// Build a template ahead.
+///
+/// Only `code-interpreter` is built. The first sandbox that is made from it would wait for the
+/// same; this is for whoever has no such patience. It answers when the template is ready, and a
+/// build goes on when whoever asked for it does not wait.
+#[utoipa::path(
+    post, path = "/v1/template/{name}/build", tag = "templates", operation_id = "build_template",
+    params(("name" = String, Path, description = "a template's name")),
+    responses(
+        (status = 200, description = "sandboxes can be made from it", body = Template),
+        (status = 400, description = "it is not one that is built", body = Problem),
+        (status = 401, description = "no key, or a wrong one", body = Problem),
+        (status = 403, description = "a rule is against it", body = Problem),
+        (status = 503, description = "it could not be built", body = Problem),
+    ),
+)]
+pub(crate) async fn build(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    WhichTemplate(name): WhichTemplate,
+) -> Result<Json<Template>, ApiError> {
+    Ok(Json(Template::from(control.build_template(&caller, &name).await?)))
+}
+
+/// List the templates: those that were imported, and the one that is built.
 #[utoipa::path(
     get, path = "/v1/templates", tag = "templates", operation_id = "list_templates",
     responses(
@@ -221,16 +256,30 @@ fn named(name: &str) -> Result<TemplateName, ApiError> {
 
 impl From<control::Template> for Template {
     fn from(template: control::Template) -> Self {
-        let control::Template { record, sandboxes } = template;
+        let control::Template { record, sandboxes, state } = template;
         let image = record.image;
+        let is_built = !record.packages.is_empty();
+        let (state, detail) = match state {
+            TemplateState::Ready => ("ready", String::new()),
+            TemplateState::Building { progress } => ("building", progress),
+            TemplateState::Outdated => ("outdated", String::new()),
+            TemplateState::NotBuilt => ("not-built", String::new()),
+            TemplateState::Failed { reason } => ("failed", reason),
+        };
+        let is_there = record.created_at.0 > 0;
+        let created_at = if is_there { record.created_at.to_string() } else { String::new() };
         Self {
             id: record.name.to_string(),
             name: record.name.to_string(),
             digest: image.digest.unwrap_or_default(),
             image_config: image.config.into(),
-            is_system: false,
-            created_at: record.created_at.to_string(),
+            is_system: is_built,
+            created_at,
+            state: state.to_owned(),
+            detail,
+            packages: record.packages,
             format: match image.format {
+                _ if is_built => "packages",
                 ImageFormat::RootFileSystem => "root-file-system",
                 ImageFormat::OciLayout => "oci-layout",
                 ImageFormat::DockerArchive => "docker-archive",

@@ -31,6 +31,18 @@ impl Client {
         self.ask::<(), _>(Method::GET, "/v1/templates", None).await
     }
 
+    /// One template.
+    pub async fn template(&self, name: &str) -> Result<Template, ClientError> {
+        let path = format!("/v1/template/{}", escaped(name));
+        self.ask::<(), _>(Method::GET, &path, None).await
+    }
+
+    /// Builds a template, and returns when it is ready.
+    pub async fn build_template(&self, name: &str) -> Result<Template, ClientError> {
+        let path = format!("/v1/template/{}/build", escaped(name));
+        self.ask::<(), _>(Method::POST, &path, None).await
+    }
+
     /// Removes a template.
     pub async fn remove_template(&self, name: &str) -> Result<(), ClientError> {
         let path = format!("/v1/template/{}", escaped(name));

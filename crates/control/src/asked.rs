@@ -63,7 +63,7 @@ impl Control {
                 Err(ProviderError::NotFound { .. }) => {}
                 Err(error) => return Err(error.into()),
             }
-            let wish = self.with_template(wish.clone()).await?;
+            let wish = self.with_template(caller, wish.clone()).await?;
             let (mut lease, spec) = self.plan(caller, wish, id.clone())?;
             lease.asked = Some(asked.clone());
             match sandbox::begin(&self.shared, caller, lease, spec) {

@@ -69,6 +69,15 @@ pub enum ControlError {
         /// Which, and which there are.
         reason: String,
     },
+    /// The template that was asked for could not be built.
+    #[error(
+        "the template `{}` could not be built, and the next try starts anew: {reason}",
+        crate::build::NAME
+    )]
+    NotBuilt {
+        /// Why, with the last of what was said.
+        reason: String,
+    },
     /// Too many follow what sandboxes try to reach.
     #[error("{most} follow what sandboxes try to reach, and that is the most: end one of them")]
     TooManyFollow {
@@ -165,7 +174,8 @@ impl ControlError {
             },
             Self::Guest(error) => guest_fault(error),
             Self::TooManyFollow { .. } | Self::Journal(JournalError::TooMany { .. }) => Fault::Full,
-            Self::Closing
+            Self::NotBuilt { .. }
+            | Self::Closing
             | Self::Journal(JournalError::Closed)
             | Self::Store(StoreError::Unreachable { .. } | StoreError::Lost { .. }) => {
                 Fault::Unavailable

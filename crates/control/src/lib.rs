@@ -11,6 +11,7 @@
 //! (`api-*`), how isolation is done (`provider-*`).
 
 mod asked;
+mod build;
 mod error;
 mod events;
 mod execute;
@@ -39,6 +40,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use asked::asked;
+pub use build::{InvalidPackage, PACKAGES, Packages};
 pub use error::{ControlError, Fault};
 pub use execute::{Executed, Execution, Text, cause_of};
 pub use find::Found;
@@ -49,7 +51,7 @@ pub use provider::Archive;
 pub use reference::Reference;
 use registry::Registry;
 use sandbox::Handle;
-pub use templates::Template;
+pub use templates::{Template, TemplateState};
 pub use wish::{LimitChange, Renewal, Wish};
 
 /// What an operator chooses.
@@ -61,6 +63,8 @@ pub struct Options {
     pub retention: Duration,
     /// What a sandbox may reach of which nobody said it.
     pub network: NetworkMode,
+    /// What the template `code-interpreter` is built with.
+    pub packages: Packages,
     /// What ids that follow from idempotency keys are made with, so that nobody guesses them. The
     /// same for every daemon of a home.
     pub secret: [u8; 32],
@@ -70,7 +74,7 @@ impl std::fmt::Debug for Options {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("Options");
         shown.field("rules", &self.rules).field("retention", &self.retention);
-        shown.field("network", &self.network);
+        shown.field("network", &self.network).field("packages", &self.packages);
         shown.finish_non_exhaustive()
     }
 }
@@ -79,7 +83,8 @@ impl Default for Options {
     fn default() -> Self {
         let retention = Duration::from_hours(24 * 7);
         let network = NetworkMode::AllowAll;
-        Self { rules: Rules::default(), retention, network, secret: [0; 32] }
+        let packages = Packages::default();
+        Self { rules: Rules::default(), retention, network, packages, secret: [0; 32] }
     }
 }
 
@@ -95,6 +100,8 @@ struct Shared {
     rules: Rules,
     retention: Duration,
     network: NetworkMode,
+    packages: Packages,
+    builds: build::Builds,
     secret: [u8; 32],
     registry: Registry,
     journal: Journal,
@@ -165,6 +172,8 @@ impl Control {
                 rules: options.rules,
                 retention: options.retention,
                 network: options.network,
+                packages: options.packages,
+                builds: build::Builds::default(),
                 secret: options.secret,
                 registry: Registry::default(),
                 journal,
@@ -197,7 +206,7 @@ impl Control {
             return self.create_once(caller, wish, asked).await;
         }
         let id = SandboxId::from_random(random::<15>()?);
-        let (lease, spec) = self.plan(caller, self.with_template(wish).await?, id)?;
+        let (lease, spec) = self.plan(caller, self.with_template(caller, wish).await?, id)?;
         let handle = sandbox::begin(&self.shared, caller, lease, spec)?;
         handle.made().await
     }

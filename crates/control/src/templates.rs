@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use domain::{TemplateName, TemplateRecord};
 use policy::{Action, Caller, Denied, Permitted};
-use provider::{Archive, ProviderError, Template as Found};
+use provider::{Archive, ProviderError, Template as Found, TemplateKind};
 
 use crate::wish::Wish;
-use crate::{Control, ControlError, Shared, now};
+use crate::{Control, ControlError, Shared, build, now};
 
 /// A template that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -19,6 +19,30 @@ pub struct Template {
     pub record: TemplateRecord,
     /// Some of the sandboxes that stand on it.
     pub sandboxes: Vec<domain::SandboxId>,
+    /// Whether sandboxes can be made from it as it is.
+    pub state: TemplateState,
+}
+
+/// Whether sandboxes can be made from a template as it is. All but the first is only said of the
+/// one that Soma builds, and whoever wants it waits until it is built.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum TemplateState {
+    /// They can.
+    Ready,
+    /// It is being built.
+    Building {
+        /// What is being done.
+        progress: String,
+    },
+    /// It was built for a Python that the host has no more, or with other packages.
+    Outdated,
+    /// Nobody wanted it yet.
+    NotBuilt,
+    /// The last build failed.
+    Failed {
+        /// Why.
+        reason: String,
+    },
 }
 
 impl Control {
@@ -32,6 +56,15 @@ impl Control {
         replace: bool,
         archive: Archive,
     ) -> Result<Template, ControlError> {
+        if build::is_alias(name.as_str()) {
+            let reason =
+                format!("`{name}` is another name of `{}`: import it under that name", build::NAME);
+            return Err(ControlError::Invalid { reason });
+        }
+        if name.as_str() == build::NAME {
+            // Everybody gets it without having asked for somebody's image.
+            self.shared.rules.decide(caller, Action::Oversee, ())?;
+        }
         let archive = self.shared.rules.decide(caller, Action::ImportTemplate, archive)?;
         let named = self.shared.rules.decide(caller, Action::ImportTemplate, name.clone())?;
         // Said before anything is sent, and once more when it is kept.
@@ -54,17 +87,26 @@ impl Control {
             // It may be another's by now. Whoever keeps it refuses then, and removes what it has.
             let there = shared.find_template(named.get()).await.ok().flatten();
             let replace = there.is_some_and(|there| shared.may_change(&caller, &there).is_ok());
-            shared.provider.keep_template(staged, &named, &text, replace && wanted).await
+            let replace = replace && wanted;
+            let kind = TemplateKind::System;
+            shared.provider.keep_template(staged, &named, &text, kind, replace).await
         });
         keeping.await.map_err(|_| ControlError::Closing)??;
-        Ok(Template { record, sandboxes: Vec::new() })
+        Ok(Template { record, sandboxes: Vec::new(), state: TemplateState::Ready })
     }
 
     /// Every template, in the order of their names.
     pub async fn templates(&self, caller: &Caller) -> Result<Vec<Template>, ControlError> {
         self.shared.rules.decide(caller, Action::SeeTemplates, ())?;
         let found = self.shared.provider.templates().await?;
-        Ok(found.into_iter().filter_map(read).collect())
+        let is_there = found.iter().any(|found| found.name.as_str() == build::NAME);
+        let mut all: Vec<Template> =
+            found.into_iter().filter_map(|found| self.shared.read(found)).collect();
+        if !is_there {
+            all.push(self.unbuilt()?);
+            all.sort_by(|one, other| one.record.name.cmp(&other.record.name));
+        }
+        Ok(all)
     }
 
     /// One template.
@@ -94,15 +136,27 @@ impl Control {
 
     /// The wish with what its template brings: the variables of the image, where the wish has no
     /// other value for them.
-    pub(crate) async fn with_template(&self, mut wish: Wish) -> Result<Wish, ControlError> {
+    pub(crate) async fn with_template(
+        &self,
+        caller: &Caller,
+        mut wish: Wish,
+    ) -> Result<Wish, ControlError> {
         let Some(name) = wish.imported_template()? else { return Ok(wish) };
+        if name.as_str() == build::NAME {
+            self.shared.rules.decide(caller, Action::SeeTemplates, ())?;
+            self.built().await?;
+        }
+        let found = self.shared.provider.templates().await?;
         let all: Vec<Template> =
-            self.shared.provider.templates().await?.into_iter().filter_map(read).collect();
+            found.into_iter().filter_map(|found| self.shared.read(found)).collect();
         let Some(template) = all.iter().find(|template| template.record.name == name) else {
-            let names = all.iter().map(|template| format!(", `{}`", template.record.name));
+            let others = all.iter().map(|template| &template.record.name);
+            let others = others.filter(|other| other.as_str() != build::NAME);
+            let names = others.map(|other| format!(", `{other}`"));
             let reason = format!(
-                "there is no template `{name}`: this soma has `default`{}; `soma template import` \
-                 makes more",
+                "there is no template `{name}`: this soma has `default`, `{}`{}; `soma template \
+                 import` makes more",
+                build::NAME,
                 names.collect::<String>()
             );
             return Err(ControlError::NoTemplate { reason });
@@ -115,7 +169,10 @@ impl Control {
 }
 
 impl Shared {
-    async fn find_template(&self, name: &TemplateName) -> Result<Option<Found>, ControlError> {
+    pub(crate) async fn find_template(
+        &self,
+        name: &TemplateName,
+    ) -> Result<Option<Found>, ControlError> {
         let all = self.provider.templates().await?;
         Ok(all.into_iter().find(|template| template.name == *name))
     }
@@ -130,16 +187,21 @@ impl Shared {
         let action = Action::ChangeTemplate(&there.name, owner.as_ref());
         self.rules.decide(caller, action, there.name.clone())
     }
-}
 
-/// A template whose record cannot be read was made by a later Soma, or is damaged: it is not
-/// shown, and the log says why.
-fn read(found: Found) -> Option<Template> {
-    match TemplateRecord::from_text(&found.record) {
-        Ok(record) => Some(Template { record, sandboxes: found.sandboxes }),
-        Err(error) => {
-            tracing::warn!(template = %found.name, %error, "a template's record is left alone");
-            None
+    /// A template whose record cannot be read was made by a later Soma, or is damaged: it is not
+    /// shown, and the log says why.
+    fn read(&self, found: Found) -> Option<Template> {
+        let is_ready = self.is_ready(&found);
+        match TemplateRecord::from_text(&found.record) {
+            Ok(record) => {
+                let state =
+                    if is_ready { TemplateState::Ready } else { self.builds.describe(true) };
+                Some(Template { record, sandboxes: found.sandboxes, state })
+            }
+            Err(error) => {
+                tracing::warn!(template = %found.name, %error, "a template's record is left alone");
+                None
+            }
         }
     }
 }

@@ -9,7 +9,7 @@ use domain::{
     check_variables,
 };
 
-use crate::{ControlError, NetworkWish};
+use crate::{ControlError, NetworkWish, build};
 
 /// The wish for a sandbox.
 #[derive(Debug, Clone)]
@@ -122,7 +122,7 @@ impl Wish {
         if DEFAULT_TEMPLATES.contains(&template) {
             return Ok(None);
         }
-        template.parse().map(Some).map_err(|_| {
+        build::resolve(template).parse().map(Some).map_err(|_| {
             let shown: String = template.chars().filter(|c| !c.is_control()).take(64).collect();
             let reason = format!(
                 "there is no template `{shown}`: this soma has `default`, which is this machine's \

@@ -73,7 +73,7 @@ impl fmt::Display for TemplateName {
 }
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// What is written down with a template, in its own folder.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -88,6 +88,9 @@ pub struct TemplateRecord {
     pub created_at: Timestamp,
     /// What it was imported from, and what became of it.
     pub image: ImageReport,
+    /// The packages that it was built with, where Soma built it. Version 2 knew none.
+    #[serde(default)]
+    pub packages: Vec<String>,
 }
 
 /// Why a text is no record of a template.
@@ -113,7 +116,13 @@ impl TemplateRecord {
         created_at: Timestamp,
         image: ImageReport,
     ) -> Self {
-        Self { version: VERSION, name, owner, created_at, image }
+        Self { version: VERSION, name, owner, created_at, image, packages: Vec::new() }
+    }
+
+    /// The same of a template that was built with these packages.
+    #[must_use]
+    pub fn built_with(self, packages: &[String]) -> Self {
+        Self { packages: packages.to_vec(), ..self }
     }
 
     /// As it is written down.
@@ -157,10 +166,10 @@ mod tests {
         let record = TemplateRecord::new(name, owner, Timestamp(7), ImageReport::default());
         let text = record.to_text().unwrap();
         assert_eq!(TemplateRecord::from_text(&text).unwrap(), record);
-        let later = text.replace("\"version\":2", "\"version\":3");
-        assert!(TemplateRecord::from_text(&later).unwrap_err().to_string().contains("version 3"));
-        let first = text.replace("\"version\":2", "\"version\":1");
-        let first = first.replace("\"owner\":\"acme\",", "");
+        let later = text.replace("\"version\":3", "\"version\":4");
+        assert!(TemplateRecord::from_text(&later).unwrap_err().to_string().contains("version 4"));
+        let first = text.replace("\"version\":3", "\"version\":1");
+        let first = first.replace("\"owner\":\"acme\",", "").replace(",\"packages\":[]", "");
         assert_eq!(TemplateRecord::from_text(&first).unwrap().owner, Owner::default());
         assert!(TemplateRecord::from_text("{}").is_err());
     }

@@ -22,6 +22,7 @@ use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
 use provider::{
     Archive, BoxError, ByteStream, NetworkLog, Observed, Provider, ProviderError, Staged, Template,
+    TemplateKind,
 };
 use tokio::net::UnixStream;
 
@@ -364,9 +365,10 @@ impl Provider for NativeProvider {
         staged: Staged,
         name: &Permitted<TemplateName>,
         record: &str,
+        kind: TemplateKind,
         replace: bool,
     ) -> Result<(), ProviderError> {
-        self.keep(staged, name.get(), record, replace).await
+        self.keep(staged, name.get(), (record, kind), replace).await
     }
 
     async fn templates(&self) -> Result<Vec<Template>, ProviderError> {

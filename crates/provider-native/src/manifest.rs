@@ -16,7 +16,7 @@ use crate::template::{Generation, Ground, Imported};
 use crate::verbs::Record;
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 6;
+const VERSION: u32 = 7;
 
 const NAME: &str = "manifest.json";
 
@@ -37,7 +37,8 @@ pub(crate) struct Manifest {
     pub(crate) ids: u32,
     /// The state of the host's own system that it stands on; empty where it stands on another.
     pub(crate) generation: String,
-    /// The template that it stands on instead. Version 3 had none.
+    /// The template that it stands on instead; over the host's own system where that has a state
+    /// too, which it had not up to version 6. Version 3 had none.
     #[serde(default)]
     pub(crate) template: Option<Imported>,
     /// The folder of its guest's program.
@@ -74,6 +75,7 @@ impl Manifest {
         let (generation, template) = match ground {
             Ground::Host(generation) => (generation.name().to_owned(), None),
             Ground::Imported(imported) => (String::new(), Some(imported)),
+            Ground::Layered(imported, generation) => (generation.name().to_owned(), Some(imported)),
         };
         let (base_id, ids) = (ids.base, ids.count);
         let version = VERSION;
@@ -136,9 +138,14 @@ impl Manifest {
     /// What the sandbox stands on.
     pub(crate) fn ground(&self) -> Ground {
         match &self.template {
-            Some(imported) => Ground::Imported(imported.clone()),
-            None => Ground::Host(Generation::named(&self.generation)),
+            Some(imported) if self.generation.is_empty() => Ground::Imported(imported.clone()),
+            Some(imported) => Ground::Layered(imported.clone(), self.generation_named()),
+            None => Ground::Host(self.generation_named()),
         }
+    }
+
+    fn generation_named(&self) -> Generation {
+        Generation::named(&self.generation)
     }
 
     /// What was written down when the sandbox was made.
@@ -264,9 +271,16 @@ impl Process {
 mod tests {
     use super::*;
 
+    fn own_process() -> Process {
+        Process::identify(rustix::process::getpid()).unwrap()
+    }
+
     fn manifest() -> Manifest {
-        let process = Process::identify(rustix::process::getpid()).unwrap();
-        let made = Made {
+        Manifest::new(made(), [own_process(); 2])
+    }
+
+    fn made() -> Made {
+        Made {
             id: SandboxId::from_random([7; 15]),
             slot: "slot".into(),
             ids: IdRange { base: 1, count: 2048 },
@@ -276,8 +290,7 @@ mod tests {
             unenforced: vec![Limit::Disk],
             record: Record("record".into()),
             network: Record("rules".into()),
-        };
-        Manifest::new(made, [process; 2])
+        }
     }
 
     #[test]
@@ -312,10 +325,13 @@ mod tests {
         let host = Ground::Host(Generation::named("generation"));
         assert_eq!(manifest().ground(), host);
         let imported = Imported { name: "debian".parse().unwrap(), number: 3 };
-        let manifest = Manifest { template: Some(imported.clone()), ..manifest() };
-        manifest.write(folder.path()).unwrap();
-        let read = Manifest::read(folder.path()).unwrap();
-        assert_eq!(read.ground(), Ground::Imported(imported));
+        let alone = Ground::Imported(imported.clone());
+        let layered = Ground::Layered(imported, Generation::named("generation"));
+        for ground in [alone, layered] {
+            let made = Made { ground: ground.clone(), ..made() };
+            Manifest::new(made, [own_process(); 2]).write(folder.path()).unwrap();
+            assert_eq!(Manifest::read(folder.path()).unwrap().ground(), ground);
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //! `/usr` point there. Nothing of the host's homes, keys, sockets or environment is in it.
 //!
 //! Beside it there may be any number of others, which were imported from images ([`imported`]):
-//! those bring all of their files, and nothing of the host's is in them.
+//! those bring all of their files, and nothing of the host's is in them. Some are layers: what
+//! they have of `/usr` lies over the host's own, and all else is the default template's.
 //!
 //! A generation is never changed. When the host's packages change, new sandboxes get a new one
 //! and those that run keep theirs.
@@ -14,6 +15,7 @@
 mod etc;
 mod imported;
 mod packages;
+mod python;
 mod tree;
 mod usr;
 
@@ -35,6 +37,8 @@ pub(crate) enum Ground {
     Host(Generation),
     /// An image that somebody imported.
     Imported(Imported),
+    /// A layer over the host's own system, in one of its states.
+    Layered(Imported, Generation),
 }
 
 impl Ground {
@@ -43,26 +47,48 @@ impl Ground {
         Self::Host(Generation::of_this_host())
     }
 
+    /// What a new sandbox on this template stands on.
+    pub(crate) fn of_template(home: &Home, imported: Imported) -> Self {
+        if imported.is_layer(home) {
+            Self::Layered(imported, Generation::of_this_host())
+        } else {
+            Self::Imported(imported)
+        }
+    }
+
     /// Whether it is the host's own system in another state than this.
     pub(crate) fn is_other_than(&self, generation: &Generation) -> bool {
         matches!(self, Self::Host(own) if own != generation)
     }
 
-    /// The folder with its files, ready to be a layer; see [`Generation::folder`].
-    pub(crate) fn folder(&self, home: &Home, own: Option<IdRange>) -> Result<PathBuf, Failure> {
-        match self {
-            Self::Host(generation) => generation.folder(home, own),
-            Self::Imported(imported) => imported.folder(home, own),
-        }
+    /// The folders with its files, ready to be layers; see [`Generation::folder`].
+    pub(crate) fn folders(&self, home: &Home, own: Option<IdRange>) -> Result<Folders, Failure> {
+        let (base, layer) = match self {
+            Self::Host(generation) => (generation.folder(home, own)?, None),
+            Self::Imported(imported) => (imported.folder(home, own)?, None),
+            Self::Layered(imported, generation) => {
+                (generation.folder(home, own)?, Some(imported.folder(home, own)?))
+            }
+        };
+        Ok(Folders { base, layer })
     }
 
     /// Whether a copy of an image's files is made before that, which may take its time.
     pub(crate) fn needs_copy(&self, home: &Home, own: Option<IdRange>) -> bool {
         match self {
             Self::Host(_) => false,
-            Self::Imported(imported) => imported.needs_copy(home, own),
+            Self::Imported(imported) | Self::Layered(imported, _) => imported.needs_copy(home, own),
         }
     }
+}
+
+/// The files of a template.
+#[derive(Debug)]
+pub(crate) struct Folders {
+    /// What the sandbox's root is made of.
+    pub(crate) base: PathBuf,
+    /// What lies over the host's `/usr` beside what the base has of it.
+    pub(crate) layer: Option<PathBuf>,
 }
 
 /// Raised when the tree that is built from the same host changes.

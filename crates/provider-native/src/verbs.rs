@@ -8,7 +8,7 @@ use std::fmt;
 use std::time::Duration;
 
 use domain::{Ending, Lifetime, Limit, Limits, SandboxId, TemplateName};
-use provider::{LARGEST_RECORD, Observed};
+use provider::{LARGEST_RECORD, Observed, TemplateKind};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -30,7 +30,7 @@ pub(crate) struct Reply {
 
 /// Raised with every change of what follows. An engine with another version is told to
 /// [leave](Verb::Leave), so that verb alone must stay what and where it is, and new ones come last.
-const VERBS: u32 = 3;
+const VERBS: u32 = 4;
 
 /// Which engine this program has, or speaks with.
 pub(crate) fn version() -> String {
@@ -72,7 +72,7 @@ pub(crate) enum Verb {
     /// it is written to the second. Until it is kept, it is gone when whoever asked is.
     Import,
     /// Make what was unpacked a template.
-    Keep { slot: String, name: TemplateName, record: Record, replace: bool },
+    Keep { slot: String, name: TemplateName, record: Record, kind: TemplateKind, replace: bool },
     /// Remove what was unpacked.
     Discard { slot: String },
     /// See all templates.
@@ -149,10 +149,20 @@ pub(crate) enum Answer {
     Ended(Ending),
     /// An image was unpacked, and this is what it is called until it is kept.
     Staged(String),
-    /// The templates, with some of the sandboxes that stand on each.
-    Templates(Vec<(TemplateName, Vec<SandboxId>)>),
+    /// The templates.
+    Templates(Vec<Listed>),
     /// What [`version`] says.
     Version(String),
+}
+
+/// A template that is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Listed {
+    pub(crate) name: TemplateName,
+    /// Some of the sandboxes that stand on it.
+    pub(crate) sandboxes: Vec<SandboxId>,
+    /// Whether it is a layer over what the host has no more.
+    pub(crate) is_stale: bool,
 }
 
 /// Why the engine does not do it.

@@ -20,7 +20,7 @@ pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
 use policy::Permitted;
-pub use template::{Archive, Staged, Template};
+pub use template::{Archive, Staged, Template, TemplateKind};
 
 /// What a sandbox tried to reach, one after the other.
 pub type NetworkLog = futures::stream::BoxStream<'static, Result<NetworkEntry, ProviderError>>;
@@ -161,9 +161,10 @@ pub trait Provider: Send + Sync {
         staged: Staged,
         name: &Permitted<TemplateName>,
         record: &str,
+        kind: TemplateKind,
         replace: bool,
     ) -> Result<(), ProviderError> {
-        let _ = (staged, name, record, replace);
+        let _ = (staged, name, record, kind, replace);
         Err(without_templates())
     }
 

@@ -1,6 +1,7 @@
 //! Templates as a provider keeps them.
 
 use domain::{ImageReport, SandboxId, TemplateName};
+use serde::{Deserialize, Serialize};
 use tokio::io::AsyncRead;
 
 /// An archive as it comes in.
@@ -15,6 +16,15 @@ pub struct Staged {
     pub report: ImageReport,
 }
 
+/// What the files of a template are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TemplateKind {
+    /// A whole system.
+    System,
+    /// What is added to the `/usr` of the default template, for the Python that is there now.
+    Layer,
+}
+
 /// A template that is there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
@@ -24,4 +34,6 @@ pub struct Template {
     pub record: String,
     /// Some of the sandboxes that stand on it.
     pub sandboxes: Vec<SandboxId>,
+    /// Whether it is a layer for a Python that the host has no more.
+    pub is_stale: bool,
 }

@@ -6,6 +6,8 @@
 
 use bytes::{Bytes, BytesMut};
 
+use super::room::{COMING, Full, Held};
+
 /// The longest first line of a frame.
 const LONGEST_LINE: usize = 200;
 
@@ -50,7 +52,8 @@ pub(super) enum Frame {
     Completions(Bytes),
     /// As much of descriptors 1 and 2 comes before the next frame.
     After { out: usize, err: usize },
-    /// A frame of as many bytes that was passed over, being too large.
+    /// A frame of as many bytes that was passed over, being too large, by itself or with what
+    /// other kernels are saying.
     TooLarge(usize),
 }
 
@@ -82,6 +85,8 @@ pub(super) struct Parser {
     /// What was read and not yet looked at. Reading goes right into it.
     pub(super) buffer: BytesMut,
     state: State,
+    /// The room that the payload has that is to come.
+    held: Option<Held>,
 }
 
 #[derive(Debug, Default)]
@@ -135,6 +140,7 @@ impl Parser {
                         return Ok(None);
                     }
                     self.state = State::Line;
+                    self.held = None;
                     return Ok(Some(kind.whole(self.buffer.split_to(length).freeze())));
                 }
                 State::Skip { left: 0, whole } => {
@@ -161,6 +167,15 @@ impl Parser {
         };
         let line = self.buffer.split_to(end + 1);
         self.state = parse(&line[..end])?;
+        if let State::Payload(kind, length) = self.state {
+            match COMING.take(length) {
+                Ok(held) => self.held = held,
+                Err(Full) if kind.may_be_left_out() => {
+                    self.state = State::Skip { left: length, whole: length };
+                }
+                Err(Full) => {}
+            }
+        }
         Ok(true)
     }
 }
@@ -172,6 +187,11 @@ impl Kind {
             Self::Text | Self::Result | Self::Display | Self::Error => LARGEST_BUNDLE,
             _ => LARGEST_WORD,
         }
+    }
+
+    /// Whether a cell comes to its end without it.
+    fn may_be_left_out(self) -> bool {
+        !matches!(self, Self::Done(_) | Self::Ready)
     }
 
     fn whole(self, payload: Bytes) -> Frame {
@@ -219,9 +239,10 @@ fn parse(line: &[u8]) -> Result<State, Broken> {
     if length > kind.most() {
         // Without its answer a cell would never end, and a cell that does not is not ours to
         // pass over.
-        return match kind {
-            Kind::Done(_) | Kind::Ready => Err(Broken::Length),
-            _ => Ok(State::Skip { left: length, whole: length }),
+        return if kind.may_be_left_out() {
+            Ok(State::Skip { left: length, whole: length })
+        } else {
+            Err(Broken::Length)
         };
     }
     Ok(State::Payload(kind, length))

@@ -335,5 +335,20 @@ pub(super) fn weight(kind: &EventKind<Value>) -> usize {
     }
 }
 
+/// The most that a value takes in a line: what is not ASCII is escaped. Nothing for what is no
+/// value.
+pub(super) fn encoded(kind: &EventKind<Value>) -> usize {
+    let escaped =
+        |text: &str| text.len() + 2 * text.bytes().filter(|byte| !byte.is_ascii()).count();
+    match kind {
+        EventKind::Result { bundle, metadata, .. }
+        | EventKind::Display { bundle, metadata, .. } => {
+            bundle.values().chain(metadata).map(|form| escaped(form.get())).sum()
+        }
+        EventKind::Error(failure) => escaped(&failure.value) + escaped(&failure.traceback),
+        _ => 0,
+    }
+}
+
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,7 @@ mod nursery;
 mod packages;
 mod pipes;
 mod programs;
+mod room;
 mod runner;
 mod spool;
 mod start;

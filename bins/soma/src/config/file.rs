@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 21] = [
+pub(crate) const KEYS: [&str; 22] = [
     "listen",
     "domain",
     "hosts",
@@ -27,6 +27,7 @@ pub(crate) const KEYS: [&str; 21] = [
     "database",
     "reserve_disk",
     "reserve_memory",
+    "code_packages",
     "network.grants",
     "network.resolvers",
     "network.proxy",

@@ -93,6 +93,7 @@ impl Settings {
             database,
             reserve_disk,
             reserve_memory,
+            code_packages,
             network_grants,
             network_resolvers,
             network_proxy,

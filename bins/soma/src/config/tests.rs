@@ -41,6 +41,8 @@ fn a_value_that_makes_no_sense_is_named_with_its_place() {
     );
     let error = gather("", &none, &[("SOMA_MAX_MEMORY", "lots")]).unwrap_err();
     assert!(error.message.starts_with("SOMA_MAX_MEMORY: "), "{error}");
+    let error = gather("code_packages = [\"--pre\"]", &none, &[]).unwrap_err();
+    assert!(error.message.contains("`--pre` is no package"), "{error}");
     let error = gather("log_format = \"xml\"", &none, &[]).unwrap_err();
     assert!(error.message.contains("log_format"), "{error}");
 }
@@ -51,9 +53,11 @@ fn every_key_can_be_set_in_the_file() {
                 origins = [\"https://c\"]\nlog_level = \"debug\"\nlog_format = \"json\"\n\
                 otlp_endpoint = \"http://c:4318\"\nmax_sandboxes = 5\nmax_memory = \"1g\"\n\
                 max_cpus = 1.5\nmax_disk = \"2g\"\nallow_unenforced = false\nretention = \"1d\"\n\
-                database = \"postgres://anna@localhost/memory\"\n";
+                database = \"postgres://anna@localhost/memory\"\n\
+                code_packages = [\"ipython\", \"six==1.16.0\"]\n";
     let settings = gather(text, &SettingArguments::default(), &[]).unwrap();
     assert_eq!(settings.hosts.value, Words(vec!["a".into(), "b".into()]));
+    assert_eq!(settings.code_packages.value.to_string(), "ipython,six==1.16.0");
     assert_eq!(settings.max_cpus.value, MilliCpus(1500));
     assert_eq!(settings.rules().sandboxes, 5);
     assert!(!settings.rules().unenforced);

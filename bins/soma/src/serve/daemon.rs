@@ -83,6 +83,7 @@ async fn serve(
         rules: settings.rules(),
         retention: settings.retention.value.0,
         network: settings.network_default.value.0,
+        packages: settings.code_packages.value.0.clone(),
         secret: private::secret(&folder).map_err(|error| Failure::own(&error))?,
     };
     match provider.configure_network(&configuration).await {

@@ -12,6 +12,7 @@ use guest_proto::process::Signal;
 
 use crate::failure::{Failure, SOMA_FAILED};
 use crate::moment::whole_seconds;
+use crate::output::building::watched;
 
 /// The longest time that a sandbox can be given, in seconds: a year.
 const LONGEST: u64 = 366 * 24 * 3600;
@@ -63,7 +64,8 @@ impl Fresh {
 impl Ground for Fresh {
     async fn enter(&self, spec: &SandboxSpec) -> Result<Entered, Failure> {
         let wish = Create { network_policy: self.network.clone(), ..wish(spec) };
-        let held = self.client.create_held(&wish).await?;
+        let making = self.client.create_held(&wish);
+        let held = watched(&self.client, wish.template_name.as_deref(), making).await?;
         let id = held.sandbox.id.clone();
         *self.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
         Ok(Entered { guest: self.client.guest(&id)?, id })

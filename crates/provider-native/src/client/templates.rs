@@ -8,13 +8,13 @@ use std::io;
 use std::os::fd::OwnedFd;
 
 use domain::{LARGEST_REPORT, TemplateName};
-use provider::{Archive, ProviderError, Staged, Template};
+use provider::{Archive, ProviderError, Staged, Template, TemplateKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::unix::pipe;
 
 use super::{NativeProvider, backend, checked, explain, odd};
 use crate::launch::import::Outcome;
-use crate::verbs::{Answer, Verb};
+use crate::verbs::{Answer, Listed, Verb};
 
 /// As much is read at once as a pipe holds.
 const PIECE: usize = 64 << 10;
@@ -64,11 +64,11 @@ impl NativeProvider {
         &self,
         staged: Staged,
         name: &TemplateName,
-        record: &str,
+        (record, kind): (&str, TemplateKind),
         replace: bool,
     ) -> Result<(), ProviderError> {
         let (slot, record) = (staged.slot, checked(record)?);
-        let verb = Verb::Keep { slot: slot.clone(), name: name.clone(), record, replace };
+        let verb = Verb::Keep { slot: slot.clone(), name: name.clone(), record, kind, replace };
         let kept = self.ask(verb, None).await;
         if kept.is_err() {
             let _ = self.ask(Verb::Discard { slot }, None).await;
@@ -82,10 +82,10 @@ impl NativeProvider {
             other => return Err(odd(&other)),
         };
         let mut templates = Vec::with_capacity(all.len());
-        for (name, sandboxes) in all {
+        for Listed { name, sandboxes, is_stale } in all {
             match self.ask(Verb::ReadTemplate { name: name.clone() }, None).await {
                 Ok((Answer::Record(record), _)) => {
-                    templates.push(Template { name, record: record.0, sandboxes });
+                    templates.push(Template { name, record: record.0, sandboxes, is_stale });
                 }
                 Ok((other, _)) => return Err(odd(&other)),
                 // Removed meanwhile.

@@ -173,7 +173,7 @@ impl Engine {
         // One that cannot be read may stand on anything.
         let Ok(manifests) = read else { return };
         let now = Generation::of_this_host();
-        let of_host = manifests.iter().filter(|manifest| manifest.template.is_none());
+        let of_host = manifests.iter().filter(|manifest| !manifest.generation.is_empty());
         let named = of_host.map(|manifest| Generation::named(&manifest.generation));
         let generations: Vec<Generation> = named.chain([now]).collect();
         remove_all_but(&home.bases(), |name| {

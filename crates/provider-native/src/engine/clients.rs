@@ -131,8 +131,8 @@ impl Engine {
                 self.abandon_import(waiter);
             }
             Verb::Import => self.import(waiter, descriptors),
-            Verb::Keep { slot, name, record, replace } => {
-                let answer = self.keep_import(waiter, &slot, &name, record, replace);
+            Verb::Keep { slot, name, record, kind, replace } => {
+                let answer = self.keep_import(waiter, &slot, &name, (record, kind), replace);
                 self.answer(waiter, answer.map(|()| Answer::Done));
             }
             Verb::Discard { slot } => {

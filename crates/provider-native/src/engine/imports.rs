@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use domain::{Bytes, Limits, TemplateName};
 use image::Bounds;
+use provider::TemplateKind;
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 
 use super::clients::Waiter;
@@ -215,7 +216,7 @@ impl Engine {
         waiter: Waiter,
         slot: &str,
         name: &TemplateName,
-        record: Record,
+        (record, kind): (Record, TemplateKind),
         replace: bool,
     ) -> Result<(), Refusal> {
         let record = record.check()?;
@@ -227,7 +228,7 @@ impl Engine {
         }
         self.check_room_for_template(name)?;
         let import = self.imports.get(&key).ok_or_else(gone)?;
-        Imported::keep(&home, name, &import.folder, &record).step("keep the template")?;
+        Imported::keep(&home, name, &import.folder, &record, kind).step("keep the template")?;
         self.imports.remove(&key);
         self.remove_unused_imports(name);
         Ok(())

@@ -198,7 +198,9 @@ impl Engine {
             let launched = if sandbox.before.is_some() {
                 self.launch_again(&id)
             } else {
-                let imported = sandbox.template.clone().map(Ground::Imported);
+                let home = &self.host.options.home;
+                let imported = sandbox.template.clone();
+                let imported = imported.map(|imported| Ground::of_template(home, imported));
                 let ground = imported.unwrap_or_else(Ground::of_this_host);
                 self.launch(limits, Some(id.clone()), ground)
             };

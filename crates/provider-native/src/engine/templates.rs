@@ -6,7 +6,7 @@ use super::Engine;
 use crate::failure::{Failure, Kind, Step};
 use crate::random::random_id;
 use crate::template::{Imported, remove_unused};
-use crate::verbs::{Record, Refusal};
+use crate::verbs::{Listed, Record, Refusal};
 
 /// More templates than this are more than a list can show, and than anybody needs.
 const MOST_TEMPLATES: usize = 256;
@@ -21,9 +21,15 @@ impl Engine {
             .ok_or_else(|| Refusal::NoTemplate(name.clone()))
     }
 
-    pub(super) fn templates(&self) -> Vec<(TemplateName, Vec<SandboxId>)> {
-        let all = Imported::all(&self.host.options.home).into_iter().take(MOST_TEMPLATES);
-        all.map(|imported| (imported.name.clone(), self.standing_on(&imported.name))).collect()
+    pub(super) fn templates(&self) -> Vec<Listed> {
+        let home = &self.host.options.home;
+        let all = Imported::all(home).into_iter().take(MOST_TEMPLATES);
+        let listed = all.map(|imported| Listed {
+            sandboxes: self.standing_on(&imported.name),
+            is_stale: imported.is_stale(home),
+            name: imported.name,
+        });
+        listed.collect()
     }
 
     pub(super) fn read_template(&self, name: &TemplateName) -> Result<Record, Refusal> {

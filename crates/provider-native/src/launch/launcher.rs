@@ -57,7 +57,7 @@ struct Made {
 fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
     let mover = enter_cgroup(order)?;
-    let base = order.ground.folder(&order.home, order.own_ids())?;
+    let folders = order.ground.folders(&order.home, order.own_ids())?;
     watch.lap("find the template");
     let storage = make_storage(order, &mut watch)?;
     await_mover(mover)?;
@@ -93,7 +93,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let first_descriptor = pidfd_open(first, PidfdFlags::empty()).step("hold the first process")?;
     watch.lap("make the namespaces");
 
-    let parts = Parts { base: &base, storage: &storage };
+    let parts = Parts { folders: &folders, storage: &storage };
     let finished = finish(order, &parts, first, &ours, &mut watch)
         .and_then(|()| await_guest(ready, &ours, &mut watch));
     if let Err(failure) = finished {

@@ -22,7 +22,7 @@ use super::Order;
 use crate::disk::Storage;
 use crate::failure::{Failure, Step};
 use crate::missing;
-use crate::template::Ground;
+use crate::template::{Folders, Ground};
 
 /// What the first process attaches, in the order in which the descriptors travel.
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub(super) struct Layers {
 #[derive(Debug)]
 pub(super) struct Parts<'made> {
     /// The template's own files.
-    pub(super) base: &'made Path,
+    pub(super) folders: &'made Folders,
     /// Where what the sandbox writes is kept.
     pub(super) storage: &'made OwnedFd,
 }
@@ -86,11 +86,11 @@ fn assemble_mapped(
     owner: BorrowedFd<'_>,
 ) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
     let mut lower = Vec::new();
-    for path in lower_layers(order, parts) {
+    for (name, path) in lower_layers(order, parts) {
         let layer = open_layer(path)?;
         map_ids(&layer, Attributes::SAFE_READ_ONLY, owner)
             .map_err(|error| missing::mapped_ids(path, error))?;
-        lower.push(layer);
+        lower.push((name, layer));
     }
     map_ids(parts.storage, Attributes::SAFE, owner).step("map the disk's ids")?;
     gather(order, parts.storage, &lower)?;
@@ -103,41 +103,47 @@ fn assemble_mapped(
 /// default template's over it do belong to somebody, so that files can be added and replaced.
 fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
     let mut lower = Vec::new();
-    for path in lower_layers(order, parts) {
+    for (name, path) in lower_layers(order, parts) {
         let layer = open_layer(path)?;
         restrict(&layer, Attributes::SAFE_READ_ONLY).step("protect the lower layers")?;
-        lower.push(layer);
+        lower.push((name, layer));
     }
     gather(order, parts.storage, &lower)?;
     // What an overlay notes about files goes where a user may write notes.
     overlays(&lower, &[("userxattr", "")])
 }
 
-/// What is there before the sandbox writes anything.
-fn lower_layers<'made>(order: &Order, parts: &Parts<'made>) -> Vec<&'made Path> {
-    match order.ground {
-        Ground::Host(_) => vec![parts.base, Path::new("/usr")],
-        Ground::Imported(_) => vec![parts.base],
+/// What is there before the sandbox writes anything, and what each is called meanwhile.
+fn lower_layers<'made>(order: &Order, parts: &Parts<'made>) -> Vec<(&'static str, &'made Path)> {
+    let mut layers = vec![("base", parts.folders.base.as_path())];
+    if !matches!(order.ground, Ground::Imported(_)) {
+        layers.push(("usr", Path::new("/usr")));
     }
+    layers.extend(parts.folders.layer.as_deref().map(|layer| ("layer", layer)));
+    layers
 }
 
+type Layer = (&'static str, OwnedFd);
+
 fn overlays(
-    lower: &[OwnedFd],
+    lower: &[Layer],
     options: &[(&str, &str)],
 ) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
     let root = overlay("base", "root", options)?;
-    let usr = (lower.len() > 1).then(|| overlay(OVER_USR, "usr", options)).transpose()?;
+    let has = |wanted: &str| lower.iter().any(|(name, _)| *name == wanted);
+    let over_usr = if has("layer") { OVER_USR_TOO } else { OVER_USR };
+    let usr = has("usr").then(|| overlay(over_usr, "usr", options)).transpose()?;
     Ok((root, usr))
 }
 
 /// Puts layers at names that this process alone sees, and goes among them.
-fn gather(order: &Order, storage: &OwnedFd, lower: &[OwnedFd]) -> Result<(), Failure> {
+fn gather(order: &Order, storage: &OwnedFd, lower: &[Layer]) -> Result<(), Failure> {
     let step = "assemble the layers";
     let places = new_file_system("tmpfs", &[("mode", "700")], MountAttrFlags::empty())?;
     let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
-    let named = lower.iter().zip(["base", "usr"]).chain([(storage, "disk")]);
-    for (layer, name) in named {
+    let named = lower.iter().map(|(name, layer)| (*name, layer)).chain([("disk", storage)]);
+    for (name, layer) in named {
         mkdirat(&places, name, Mode::RWXU).step(step)?;
         move_mount(layer, "", &places, name, to_itself).step(step)?;
     }
@@ -148,6 +154,7 @@ fn gather(order: &Order, storage: &OwnedFd, lower: &[OwnedFd]) -> Result<(), Fai
 
 /// What the template has of `/usr` lies over the host's.
 const OVER_USR: &str = "base/usr:usr";
+const OVER_USR_TOO: &str = "layer/usr:base/usr:usr";
 
 fn overlay(lower: &str, layer: &str, more: &[(&str, &str)]) -> Result<OwnedFd, Failure> {
     let upper = format!("disk/{layer}/upper");

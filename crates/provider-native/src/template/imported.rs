@@ -2,7 +2,8 @@
 //!
 //! `templates/<name>/<number>/` has `tree/root`, the files, and `template.json`, which the daemon
 //! wrote. A name that is imported again gets the next number, so that sandboxes which stand on an
-//! earlier one keep it; the highest is the one that new sandboxes get.
+//! earlier one keep it; the highest is the one that new sandboxes get. One that is no whole system
+//! but a layer over the host's has `layer` beside it: which Python of the host's it was made for.
 //!
 //! The files are an image's, so they are a stranger's: they are looked at only through mounts
 //! within namespaces, and walked only by descriptors.
@@ -15,9 +16,10 @@ use std::path::{Path, PathBuf};
 
 use domain::TemplateName;
 use image::{Shift, copy};
+use provider::TemplateKind;
 use serde::{Deserialize, Serialize};
 
-use super::keep;
+use super::{keep, python};
 use crate::durable;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::{Home, make_folder};
@@ -29,6 +31,8 @@ use crate::verbs::Record;
 pub(crate) const TREE: &str = "tree";
 
 const RECORD: &str = "template.json";
+
+const LAYER: &str = "layer";
 
 /// One import of a template.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,7 +63,11 @@ impl Imported {
         name: &TemplateName,
         folder: &Path,
         Record(record): &Record,
+        kind: TemplateKind,
     ) -> io::Result<Self> {
+        if kind == TemplateKind::Layer {
+            durable::put(folder, LAYER, python::of_this_host().as_bytes())?;
+        }
         durable::put(folder, RECORD, record.as_bytes())?;
         durable::settle(folder)?;
         let parent = home.templates().join(name.as_str());
@@ -76,6 +84,17 @@ impl Imported {
         let bytes = durable::read(&self.path(home), RECORD)?;
         let text = String::from_utf8(bytes).map_err(io::Error::other)?;
         Ok(Record(text))
+    }
+
+    /// Whether it lies over the host's own system.
+    pub(crate) fn is_layer(&self, home: &Home) -> bool {
+        self.path(home).join(LAYER).exists()
+    }
+
+    /// Whether it is a layer that was made for another Python than the host's is now.
+    pub(crate) fn is_stale(&self, home: &Home) -> bool {
+        let fits = |made_for: Vec<u8>| made_for == python::of_this_host().as_bytes();
+        self.is_layer(home) && !durable::read(&self.path(home), LAYER).is_ok_and(fits)
     }
 
     /// Its own folder.

@@ -32,7 +32,7 @@ use tokio::time::Instant;
 
 use crate::{
     Archive, Condition, LARGEST_RECORD, NetworkLog, Observed, Provider, ProviderError, Staged,
-    Template,
+    Template, TemplateKind,
 };
 
 /// The host of sandboxes that are not there. Clones are the same host.
@@ -320,6 +320,7 @@ impl Provider for FakeProvider {
         _staged: Staged,
         name: &Permitted<TemplateName>,
         record: &str,
+        _kind: TemplateKind,
         replace: bool,
     ) -> Result<(), ProviderError> {
         check(record)?;
@@ -333,7 +334,13 @@ impl Provider for FakeProvider {
 
     async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
         let all = self.backend.templates().clone().into_iter();
-        Ok(all.map(|(name, record)| Template { name, record, sandboxes: Vec::new() }).collect())
+        let listed = all.map(|(name, record)| Template {
+            name,
+            record,
+            sandboxes: Vec::new(),
+            is_stale: false,
+        });
+        Ok(listed.collect())
     }
 
     async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {

@@ -7,7 +7,9 @@ use guest_proto::code::{CHART, DATA, EventKind, Execution as Answer, Item, Logs,
 
 use super::super::bundle::raw;
 use super::super::execution::Execution;
-use super::super::log::{Read, Reader, Value};
+use super::super::log::{Read, Reader, Value, encoded};
+use super::super::room::{Full, GOING, Held};
+use super::stream::PATIENCE;
 
 /// As much as is gathered of output without a limit: an answer is held in memory.
 const MOST_OUTPUT: usize = 16 << 20;
@@ -15,8 +17,11 @@ const MOST_OUTPUT: usize = 16 << 20;
 /// As many values as are gathered, in bytes.
 const MOST_VALUES: usize = 32 << 20;
 
-/// Waits for the end of an execution and gathers what it told.
-pub(super) async fn collect(execution: &Arc<Execution>, mut reader: Reader) -> Answer<Value> {
+/// Waits for the end of an execution and gathers what it told, with the room that this takes.
+pub(super) async fn collect(
+    execution: &Arc<Execution>,
+    mut reader: Reader,
+) -> (Answer<Value>, Vec<Held>) {
     let mut answer = Answer {
         execution_id: execution.id.clone(),
         context_id: execution.context_id.clone(),
@@ -28,7 +33,7 @@ pub(super) async fn collect(execution: &Arc<Execution>, mut reader: Reader) -> A
         error: None,
     };
     let (mut stdout, mut stderr) = (Output::default(), Output::default());
-    let mut shown = 0;
+    let (mut shown, mut held) = (0, Vec::new());
     while let Some(read) = reader.next().await {
         let event = match read {
             Read::Event(event) => event,
@@ -49,6 +54,14 @@ pub(super) async fn collect(execution: &Arc<Execution>, mut reader: Reader) -> A
                     stderr.add("[more was shown than fits into one answer]\n");
                     continue;
                 }
+                // As it is gathered, and as it is sent.
+                match GOING.wait_for(2 * encoded(&event.kind), PATIENCE).await {
+                    Ok(room) => held.extend(room),
+                    Err(Full) => {
+                        stderr.add("[a value is left out: others that are large are being sent]\n");
+                        continue;
+                    }
+                }
                 let is_primary = matches!(event.kind, EventKind::Result { main: true, .. });
                 answer.items.push(Item { is_primary, forms: forms(bundle) });
             }
@@ -61,7 +74,7 @@ pub(super) async fn collect(execution: &Arc<Execution>, mut reader: Reader) -> A
         }
     }
     answer.logs = Logs { stdout: stdout.lines(), stderr: stderr.lines() };
-    answer
+    (answer, held)
 }
 
 /// The forms of a value by their short names.

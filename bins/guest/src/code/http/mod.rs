@@ -11,7 +11,6 @@ mod stream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use guest_proto::code::{Execute, Language, Limits, USUAL_TIMEOUT_MS};
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
@@ -22,6 +21,7 @@ use serde::de::DeserializeOwned;
 
 use super::context::{Context, Job};
 use super::execution::{Asked, Execution};
+use super::room::{Held, holding};
 use super::text::json_line;
 use super::{Code, ContextError, Wanted};
 use crate::http::{HttpError, whole};
@@ -55,7 +55,12 @@ async fn message<T: DeserializeOwned>(body: Incoming) -> Result<T, HttpError> {
 
 /// An answer in JSON, which is ASCII.
 fn json(status: StatusCode, value: &impl Serialize) -> Response<Body> {
-    let mut response = Response::new(crate::server::full(Bytes::from(json_line(value))));
+    json_holding(status, value, Vec::new())
+}
+
+/// The same of what takes room until it is sent.
+fn json_holding(status: StatusCode, value: &impl Serialize, held: Vec<Held>) -> Response<Body> {
+    let mut response = Response::new(crate::server::full(holding(json_line(value), held)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

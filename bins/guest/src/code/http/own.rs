@@ -157,7 +157,8 @@ async fn execute(body: Incoming, state: &Arc<State>) -> Result<Response<Body>, H
     request.allow_stdin = false;
     let execution = enqueue(request, state)?;
     let reader = execution.log.read(0);
-    Ok(super::json(StatusCode::OK, &collect(&execution, reader).await))
+    let (answer, held) = collect(&execution, reader).await;
+    Ok(super::json_holding(StatusCode::OK, &answer, held))
 }
 
 async fn begin(body: Incoming, state: &Arc<State>) -> Result<Response<Body>, HttpError> {

@@ -13,12 +13,16 @@ use http_body_util::{BodyExt as _, StreamBody};
 use tokio::time::timeout;
 
 use super::super::execution::Execution;
-use super::super::log::{Read, Reader, Value};
+use super::super::log::{Read, Reader, Value, encoded};
+use super::super::room::{Full, GOING, Held, holding};
 use super::super::text::{self, json_line, put_string};
 use crate::server::{Body, BoxError};
 
 /// As much as is gathered for one write.
 const GATHERED: usize = 64 << 10;
+
+/// How long a value waits for room before it is left out.
+pub(super) const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What becomes of what was read.
 pub(super) trait Dialect: Send + 'static {
@@ -59,7 +63,7 @@ impl Drop for Leash {
 impl<D: Dialect> Lines<D> {
     /// The next lines, as soon as there are any; none after the last.
     async fn next(&mut self) -> Option<Bytes> {
-        let mut lines = Vec::new();
+        let (mut lines, mut held) = (Vec::new(), Vec::new());
         while lines.is_empty() {
             let read = match self.reader.try_next() {
                 Some(read) => read,
@@ -79,19 +83,25 @@ impl<D: Dialect> Lines<D> {
                     }
                 },
             };
-            self.line(read, &mut lines);
+            self.line(read, &mut lines, &mut held).await;
         }
         while lines.len() < GATHERED
             && let Some(read) = self.reader.try_next()
         {
-            self.line(read, &mut lines);
+            self.line(read, &mut lines, &mut held).await;
         }
-        Some(Bytes::from(lines))
+        Some(holding(lines, held))
     }
 
-    fn line(&mut self, read: Read, lines: &mut Vec<u8>) {
+    async fn line(&mut self, read: Read, lines: &mut Vec<u8>, held: &mut Vec<Held>) {
         match read {
-            Read::Event(event) => self.dialect.event(&event, lines),
+            Read::Event(event) => match GOING.wait_for(encoded(&event.kind), PATIENCE).await {
+                Ok(room) => {
+                    held.extend(room);
+                    self.dialect.event(&event, lines);
+                }
+                Err(Full) => self.dialect.missed(1, event.n, lines),
+            },
             Read::Missed { count, last } => self.dialect.missed(count, last, lines),
         }
     }
