@@ -292,7 +292,7 @@ fn f10_a_folder_of_very_many_files_and_a_deep_one() {
 import os
 for _ in range(1000): os.mkdir('deep'); os.chdir('deep')\" && echo made"
     );
-    let done = arena.execute(&json!({"timeout": 60, "command": made}));
+    let done = arena.execute(&json!({"timeout": 300, "command": made}));
     assert_eq!(done["stdout"], "made\n", "{done}");
     let before = memory_of_daemon(&arena);
     for (call, path) in
