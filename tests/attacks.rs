@@ -76,6 +76,9 @@ fn every_line_of_the_list_has_a_test_that_says_what_it_tries() {
 /// nothing else.
 const PATIENCE: Duration = Duration::from_secs(5);
 
+/// The seconds that sandboxes have here: the long forms of some attacks take half an hour.
+const LONG_ENOUGH: u32 = 7200;
+
 /// What every attack begins with.
 const PRELUDE: &str = r"
 import os, sys, errno, ctypes, socket, struct, fcntl, time, signal, stat
@@ -108,7 +111,7 @@ struct Neighbour {
 
 impl Arena {
     fn new() -> Self {
-        Self::with(&json!({}))
+        Self::with(&json!({ "timeout": LONG_ENOUGH }))
     }
 
     /// An arena whose attacker has a sandbox like this.
@@ -166,7 +169,7 @@ impl Arena {
 
 impl Neighbour {
     fn of(daemon: &Arc<Daemon>) -> Self {
-        let id = daemon.create("{}");
+        let id = daemon.create(&json!({ "timeout": LONG_ENOUGH }).to_string());
         let over = Arc::new(AtomicBool::new(false));
         let polls = std::thread::spawn({
             let (id, over, daemon) = (id.clone(), Arc::clone(&over), Arc::clone(daemon));

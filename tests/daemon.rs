@@ -116,7 +116,9 @@ impl Daemon {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        // What is asked in the long forms may take long.
+        let turns = if std::env::var_os("SOMA_LONG").is_some() { 15 } else { 1 };
+        stream.set_read_timeout(Some(PATIENCE * turns)).unwrap();
         stream
     }
 

@@ -268,10 +268,11 @@ fn r11_many_commands_and_many_lines_at_once() {
 fn r13_output_floods_the_daemon() {
     let arena = Arena::new();
     let before = memory_of_daemon(&arena);
-    let bytes = if std::env::var_os("SOMA_LONG").is_some() { "10G" } else { "1G" };
+    let is_long = std::env::var_os("SOMA_LONG").is_some();
+    let (bytes, seconds) = if is_long { ("10G", 800) } else { ("1G", 55) };
     let done = arena.execute(&json!({
         "command": format!("head -c {bytes} /dev/zero | tr '\\0' x; echo the-last-line"),
-        "timeout": 55,
+        "timeout": seconds,
     }));
     assert!(done["stdout"].as_str().unwrap().ends_with("the-last-line\n"), "the tail is lost");
     let grown = memory_of_daemon(&arena).saturating_sub(before);
