@@ -150,6 +150,7 @@ fn second(settings: &Settings, science: &anyhow::Result<Place>) {
 /// What ten contexts have in memory beside what one has, as shares (PSS).
 fn memory(what: &str, code: &str, place: &anyhow::Result<Place>) {
     let weigh = |place: &Place| -> anyhow::Result<(u64, u64)> {
+        place.connect_again()?;
         place.chill()?;
         let mut contexts = vec![place.context()?];
         place.cell(&contexts[0], code)?;
@@ -187,6 +188,7 @@ fn memory(what: &str, code: &str, place: &anyhow::Result<Place>) {
 fn gigabyte(place: &anyhow::Result<Place>) {
     output::line(&format!("\n{OUTPUT} MB of output of one cell, read as it comes"));
     let pass = |place: &Place| -> anyhow::Result<(f64, u64, u64)> {
+        place.connect_again()?;
         let context = place.context()?;
         place.cell(&context, CELL)?;
         let before = place.memory_of_guest()?;

@@ -51,6 +51,12 @@ impl Place {
         Ok(place)
     }
 
+    /// Asks over another connection from now on: the daemon closes one that nobody uses for long.
+    pub(super) fn connect_again(&self) -> anyhow::Result<()> {
+        *self.connection.borrow_mut() = self.daemon.connect()?;
+        Ok(())
+    }
+
     /// How long something takes.
     pub(super) fn time(
         &self,
