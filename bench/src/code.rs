@@ -40,7 +40,7 @@ const CELL: &str = "1 + 1";
 const WITH_PANDAS: &str = "import pandas; 1 + 1";
 
 /// Measures and prints all of it.
-pub(crate) fn print(settings: &Settings) -> anyhow::Result<()> {
+pub(crate) fn print(settings: &Settings) {
     let plain = Place::plain(settings);
     let science = interpreter("science").and_then(|python| Place::with(settings, &python));
     warm(settings, &plain);
@@ -49,7 +49,13 @@ pub(crate) fn print(settings: &Settings) -> anyhow::Result<()> {
     memory("plain Python", CELL, &plain);
     memory("IPython and pandas", WITH_PANDAS, &science);
     gigabyte(&plain);
-    Ok(())
+}
+
+/// How long something takes.
+fn timed(act: impl FnOnce() -> anyhow::Result<()>) -> anyhow::Result<Duration> {
+    let begin = Instant::now();
+    act()?;
+    Ok(begin.elapsed())
 }
 
 /// An interpreter that the scripts made.
@@ -76,9 +82,9 @@ fn warm(settings: &Settings, plain: &anyhow::Result<Place>) {
     };
     let name = "soma, through the API";
     match &opened {
-        Ok((place, context)) => {
-            let row = contest
-                .row_within(name, MOST_FOR_A_CELL, || place.time(|| place.cell(context, CELL)));
+        Ok((place, warm)) => {
+            let row =
+                contest.row_within(name, MOST_FOR_A_CELL, || timed(|| place.cell(warm, CELL)));
             contest.bound(row, Bound { peer, most: 0.5 });
         }
         Err(reason) => drop(contest.absent(name, reason.clone())),
@@ -108,7 +114,7 @@ fn row<'a>(contest: &mut Contest<'a>, name: &str, place: &'a anyhow::Result<Plac
     match place {
         Ok(place) => contest.row(name, &[bound], || {
             place.chill()?;
-            place.time(|| place.cell("", CELL))
+            timed(|| place.cell("", CELL))
         }),
         Err(error) => contest.absent(name, format!("{error:#}")),
     };
@@ -136,10 +142,10 @@ fn second(settings: &Settings, science: &anyhow::Result<Place>) {
     match &ready {
         Ok(place) => contest.row(name, &[Bound { peer, most: 0.1 }], || {
             let begin = Instant::now();
-            let context = place.context()?;
-            place.cell(&context, WITH_PANDAS)?;
+            let second = place.context()?;
+            place.cell(&second, WITH_PANDAS)?;
             let took = begin.elapsed();
-            place.delete_context(&context)?;
+            place.delete_context(&second)?;
             Ok(took)
         }),
         Err(reason) => contest.absent(name, reason.clone()),

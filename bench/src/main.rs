@@ -90,7 +90,10 @@ const TABLES: [(&str, Table); 12] = [
     }),
     ("crowd", crowd::print),
     ("lasting", lasting::print),
-    ("code", code::print),
+    ("code", |settings| {
+        code::print(settings);
+        Ok(())
+    }),
     ("network", network::print),
     ("budget", |settings| {
         budget::print(settings);

@@ -155,7 +155,7 @@ fn answers() -> Vec<Answer> {
         }
         // Few bytes that are many things: of every kind, and each with nothing in it.
         for empty in [b"\x0a\x00", b"\x12\x00", b"\x7a\x00"] {
-            add(vec![head(kind, "content-length: 16777214\r\n")], empty);
+            add(vec![head(kind, "content-length: 8388606\r\n")], empty);
             add(vec![head(kind, close), frame(0, 4 << 20, b"")], empty);
         }
     }

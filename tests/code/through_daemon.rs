@@ -259,8 +259,8 @@ fn readers_that_are_stuck_in_large_values_do_not_fill_the_guest() {
             );
             reader.write_all(head.as_bytes()).unwrap();
             // The answer begins, so the reader is one; no more of it is read.
-            let mut begin = [0; 64];
-            assert!(reader.read(&mut begin).unwrap() > 0);
+            let mut head_of_it = [0; 64];
+            assert!(reader.read(&mut head_of_it).unwrap() > 0);
             stuck.push(reader);
         }
         // The next cell comes when this one is over.

@@ -57,16 +57,6 @@ impl Place {
         Ok(())
     }
 
-    /// How long something takes.
-    pub(super) fn time(
-        &self,
-        act: impl FnOnce() -> anyhow::Result<()>,
-    ) -> anyhow::Result<Duration> {
-        let begin = Instant::now();
-        act()?;
-        Ok(begin.elapsed())
-    }
-
     /// A new context.
     pub(super) fn context(&self) -> anyhow::Result<String> {
         let made = self.ask("POST", "/code/contexts", &json!({ "language": "python" }))?;

@@ -67,19 +67,21 @@ fn pieces(bytes: usize) -> u32 {
     u32::try_from(bytes.div_ceil(PIECE)).unwrap_or(u32::MAX)
 }
 
+struct Kept {
+    content: Vec<u8>,
+    _held: Vec<Held>,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.content
+    }
+}
+
 /// Bytes that hold their room until the last of them is sent.
 pub(super) fn holding(content: Vec<u8>, held: Vec<Held>) -> Bytes {
     if held.is_empty() {
         return content.into();
-    }
-    struct Kept {
-        content: Vec<u8>,
-        _held: Vec<Held>,
-    }
-    impl AsRef<[u8]> for Kept {
-        fn as_ref(&self) -> &[u8] {
-            &self.content
-        }
     }
     Bytes::from_owner(Kept { content, _held: held })
 }

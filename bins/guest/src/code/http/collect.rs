@@ -8,7 +8,7 @@ use guest_proto::code::{CHART, DATA, EventKind, Execution as Answer, Item, Logs,
 use super::super::bundle::raw;
 use super::super::execution::Execution;
 use super::super::log::{Read, Reader, Value, encoded};
-use super::super::room::{Full, GOING, Held};
+use super::super::room::{GOING, Held};
 use super::stream::PATIENCE;
 
 /// As much as is gathered of output without a limit: an answer is held in memory.
@@ -55,13 +55,11 @@ pub(super) async fn collect(
                     continue;
                 }
                 // As it is gathered, and as it is sent.
-                match GOING.wait_for(2 * encoded(&event.kind), PATIENCE).await {
-                    Ok(room) => held.extend(room),
-                    Err(Full) => {
-                        stderr.add("[a value is left out: others that are large are being sent]\n");
-                        continue;
-                    }
-                }
+                let Ok(room) = GOING.wait_for(2 * encoded(&event.kind), PATIENCE).await else {
+                    stderr.add("[a value is left out: others that are large are being sent]\n");
+                    continue;
+                };
+                held.extend(room);
                 let is_primary = matches!(event.kind, EventKind::Result { main: true, .. });
                 answer.items.push(Item { is_primary, forms: forms(bundle) });
             }

@@ -50,7 +50,8 @@ pub(super) async fn respond(
             Ok(shown(&context))
         }
         (["contexts", id, "complete"], &Method::POST) => {
-            complete(&*super::find(state, id)?, body).await
+            let wanted = super::message(body).await?;
+            complete(&*super::find(state, id)?, wanted).await
         }
         (["execute"], &Method::POST) => execute(body, state).await,
         (["execute", "async"], &Method::POST) => fresh(body, state).await,
@@ -65,9 +66,9 @@ pub(super) async fn respond(
             Ok(empty(StatusCode::NO_CONTENT))
         }
         (["executions", id, "input"], &Method::POST) => {
-            let execution = execution(state, id)?;
+            // Read first: who is refused while it sends hears of a broken connection instead.
             let answer: Answer = super::message(body).await?;
-            execution
+            execution(state, id)?
                 .answer(answer.text)
                 .map_err(|problem| HttpError::new(StatusCode::CONFLICT, problem))?;
             Ok(empty(StatusCode::NO_CONTENT))
@@ -198,8 +199,8 @@ fn lines(execution: &Arc<Execution>, from: u64, follow: bool) -> Response<Body> 
     lines.into_response("application/x-ndjson")
 }
 
-async fn complete(context: &Context, body: Incoming) -> Result<Response<Body>, HttpError> {
-    let Complete { code, cursor } = super::message(body).await?;
+async fn complete(context: &Context, wanted: Complete) -> Result<Response<Body>, HttpError> {
+    let Complete { code, cursor } = wanted;
     let end = code.chars().count() as u64;
     let cursor = cursor.unwrap_or(end).min(end);
     let (answer, answered) = tokio::sync::oneshot::channel();
