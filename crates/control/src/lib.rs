@@ -59,6 +59,9 @@ pub struct Options {
     pub rules: Rules,
     /// How long a sandbox is kept whose time is over and which stopped; zero is not at all.
     pub retention: Duration,
+    /// How long a paused sandbox stands still in memory before it is put on the disk; zero is not
+    /// at all.
+    pub grace: Duration,
     /// What a sandbox may reach of which nobody said it.
     pub network: NetworkMode,
     /// What ids that follow from idempotency keys are made with, so that nobody guesses them. The
@@ -70,7 +73,7 @@ impl std::fmt::Debug for Options {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("Options");
         shown.field("rules", &self.rules).field("retention", &self.retention);
-        shown.field("network", &self.network);
+        shown.field("grace", &self.grace).field("network", &self.network);
         shown.finish_non_exhaustive()
     }
 }
@@ -79,7 +82,8 @@ impl Default for Options {
     fn default() -> Self {
         let retention = Duration::from_hours(24 * 7);
         let network = NetworkMode::AllowAll;
-        Self { rules: Rules::default(), retention, network, secret: [0; 32] }
+        let grace = Duration::from_mins(1);
+        Self { rules: Rules::default(), retention, grace, network, secret: [0; 32] }
     }
 }
 
@@ -94,6 +98,7 @@ struct Shared {
     store: Arc<dyn Store>,
     rules: Rules,
     retention: Duration,
+    grace: Duration,
     network: NetworkMode,
     secret: [u8; 32],
     registry: Registry,
@@ -164,6 +169,7 @@ impl Control {
                 store,
                 rules: options.rules,
                 retention: options.retention,
+                grace: options.grace,
                 network: options.network,
                 secret: options.secret,
                 registry: Registry::default(),
@@ -222,7 +228,7 @@ impl Control {
         lease.spec.network = network;
         let existing = self.shared.registry.count();
         let action = Action::Create { spec: &lease.spec, existing };
-        let spec = self.shared.rules.decide(caller, action, lease.spec.clone())?;
+        let spec = self.shared.rules.decide(caller, action, sandbox::spec_of(&lease))?;
         Ok((lease, spec))
     }
 
@@ -274,6 +280,28 @@ impl Control {
         handle.stop(caller.clone()).await
     }
 
+    /// Lets a sandbox stand still, and says how it is kept; after the grace that the operator chose,
+    /// or this one, it is put on the disk.
+    pub async fn pause(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+        grace: Option<Duration>,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.pause(caller.clone(), grace).await
+    }
+
+    /// Lets a sandbox go on that is paused. One that runs is left alone.
+    pub async fn resume(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.resume(caller.clone()).await
+    }
+
     /// Does with each sandbox what it was made to do when the daemon is told to end.
     pub async fn exit(&self) {
         let mut ends = tokio::task::JoinSet::new();
@@ -284,8 +312,11 @@ impl Control {
                 OnExit::Stop if runs => {
                     ends.spawn(async move { handle.stop(Caller::soma()).await.map(drop) })
                 }
+                OnExit::Pause if runs => ends.spawn(async move {
+                    handle.pause(Caller::soma(), Some(Duration::ZERO)).await.map(drop)
+                }),
                 OnExit::Destroy => ends.spawn(async move { handle.delete(Caller::soma()).await }),
-                OnExit::Keep | OnExit::Stop => continue,
+                OnExit::Keep | OnExit::Stop | OnExit::Pause => continue,
             };
         }
         while let Some(ended) = ends.join_next().await {
