@@ -24,6 +24,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "max_disk",
     "allow_unenforced",
     "retention",
+    "pause_grace",
     "database",
     "reserve_disk",
     "reserve_memory",
