@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "listen",
     "domain",
     "hosts",
