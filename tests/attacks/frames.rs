@@ -15,7 +15,8 @@ use guest_proto::{ByteStream, Dial, GuestClient};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// What the whole run may need in memory, in KiB. The listing of a folder is not among the calls: it
-/// may have 48 MiB by itself (`LISTING_LIMIT`), and takes half as much again while it grows.
+/// may have 48 MiB by itself (`LISTING_LIMIT`), takes half as much again while it grows, and its
+/// entries take more (`LISTED_LIMIT`).
 const MOST_MEMORY: u64 = 64 << 10;
 
 /// What one call may read before it gives up, in bytes, and how long it may take.
