@@ -116,8 +116,8 @@ impl Daemon {
 
     pub(crate) fn connect(&self) -> TcpStream {
         let stream = TcpStream::connect(&self.address).unwrap();
-        // What is asked in the long forms may take long.
-        let turns = if std::env::var_os("SOMA_LONG").is_some() { 15 } else { 1 };
+        // What is asked in the long forms may take long, and on a busy machine everything.
+        let turns = if std::env::var_os("SOMA_LONG").is_some() { 15 } else { 2 };
         stream.set_read_timeout(Some(PATIENCE * turns)).unwrap();
         stream
     }

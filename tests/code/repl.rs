@@ -180,6 +180,8 @@ fn a_cell_that_takes_no_interrupt_is_ended_by_the_third() {
     screen.line("");
     screen.wait("it does not run", |text| text.contains("\non\n"));
     screen.keys(&["C-c"]);
+    // Two at once would be one: signals do not queue.
+    screen.wait("it hears nothing", |text| text.contains("\nno\n"));
     screen.keys(&["C-c"]);
     screen.wait("nothing is said", |text| text.contains("one more Ctrl-C ends the kernel"));
     screen.keys(&["C-c"]);
