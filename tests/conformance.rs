@@ -658,6 +658,11 @@ pub(crate) async fn run(guest: &GuestClient, cmd: &str, args: &[&str]) -> Ended 
     all(start(guest, cmd, args).await).await.ended
 }
 
+/// What a command wrote to its standard output.
+pub(crate) async fn output_of(guest: &GuestClient, cmd: &str, args: &[&str]) -> String {
+    String::from_utf8(all(start(guest, cmd, args).await).await.stdout).unwrap()
+}
+
 async fn all(mut running: Running) -> Seen {
     let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
     loop {

@@ -1,8 +1,11 @@
 //! A running sandbox can be dumped and restored, so that hibernation stays possible.
 //!
-//! The engine cannot do it yet. Here CRIU is driven by hand (`hibernate/cycle.py`) on a real
-//! sandbox in which a program uses a TCP connection, a terminal and a watch on a folder. After
+//! `frozen` and `slept` have what the engine makes of it. Here CRIU is driven by hand
+//! (`hibernate/cycle.py`) on a real sandbox in which a program uses a TCP connection, a terminal and a watch on a folder. After
 //! the restore the program goes on where it was, and the guest answers.
+
+mod frozen;
+mod slept;
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;

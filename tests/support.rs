@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use domain::{Ending, Lease, Limits, SandboxId, SandboxSpec, Timestamp};
+use domain::{Ending, Lease, Limits, Rest, SandboxId, SandboxSpec, Timestamp};
 use guest_proto::GuestClient;
 use policy::{Action, Caller, Permitted, Rules};
 use provider::{ByteStream, Observed, Provider, ProviderError};
@@ -119,6 +119,34 @@ impl Operated {
 
     pub(crate) async fn destroy(&self, id: &SandboxId) -> Result<(), ProviderError> {
         self.provider.destroy(&permitted(id)).await
+    }
+
+    pub(crate) async fn stop(&self, id: &SandboxId) -> Result<(), ProviderError> {
+        self.provider.stop(&permitted(id)).await
+    }
+
+    pub(crate) async fn start(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        self.provider.start(&permitted(id), spec).await
+    }
+
+    pub(crate) async fn pause(&self, id: &SandboxId) -> Result<(), ProviderError> {
+        self.provider.pause(&permitted(id)).await
+    }
+
+    pub(crate) async fn hibernate(&self, id: &SandboxId) -> Result<Rest, ProviderError> {
+        self.provider.hibernate(&permitted(id)).await
+    }
+
+    pub(crate) async fn resume(
+        &self,
+        id: &SandboxId,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        self.provider.resume(&permitted(id), spec).await
     }
 
     /// A client of a sandbox's guest.
@@ -383,7 +411,8 @@ impl Home {
             runtime.block_on(async {
                 if let Ok(Some(provider)) = NativeProvider::find(&home) {
                     let leaving = leave(&provider);
-                    let _ = tokio::time::timeout(PATIENCE, leaving).await;
+                    // One that is killed leaves something behind.
+                    let _ = tokio::time::timeout(PATIENCE * 4, leaving).await;
                 }
             });
             std::io::Result::Ok(())

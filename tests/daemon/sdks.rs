@@ -57,7 +57,7 @@ fn the_official_e2b_sdk_drives_our_sandboxes() {
     assert_eq!(
         said,
         "commands held\nbackground held\nterminals held\nfiles held\nwatching held\n\
-         transfers held\nsecured held\nlives held\nfirst generation held\n"
+         transfers held\nsecured held\nlives held\npausing held\nfirst generation held\n"
     );
 }
 

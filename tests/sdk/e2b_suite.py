@@ -291,6 +291,31 @@ def lives(sandbox):
         pass
 
 
+def pausing():
+    """Paused and listed so, resumed by connect with what ran in it; paused when its time is over."""
+    from e2b import Sandbox, SandboxQuery, SandboxState
+
+    sandbox = Sandbox.create(timeout=60)
+    running = sandbox.commands.run("sleep 1000", background=True)
+    assert sandbox.pause() and not sandbox.pause()
+    assert not sandbox.is_running()
+    assert sandbox.get_info().state == SandboxState.PAUSED
+    paused = Sandbox.list(query=SandboxQuery(state=[SandboxState.PAUSED])).next_items()
+    assert [one.sandbox_id for one in paused] == [sandbox.sandbox_id], paused
+    again = Sandbox.connect(sandbox.sandbox_id, timeout=60)
+    assert again.is_running() and sandbox.get_info().state == SandboxState.RUNNING
+    assert running.pid in [one.pid for one in again.commands.list()]
+    assert sandbox.pause() and sandbox.kill()
+
+    timed = Sandbox.create(timeout=2, lifecycle={"on_timeout": "pause", "auto_resume": True})
+    deadline = time.time() + 20
+    while timed.get_info().state != SandboxState.PAUSED:
+        assert time.time() < deadline, "it outlives its time"
+        time.sleep(0.1)
+    assert timed.commands.run("echo hi").stdout == "hi\n"
+    assert timed.kill()
+
+
 def first_generation():
     """What SDKs before 2.51 send."""
     key = {"X-API-KEY": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
@@ -319,6 +344,8 @@ def main():
         part(sandbox)
         print(part.__name__, "held")
     assert sandbox.kill() and not sandbox.kill()
+    pausing()
+    print("pausing held")
     first_generation()
     print("first generation held")
 

@@ -20,9 +20,11 @@ use crate::net::NetArguments;
 use crate::new::NewArguments;
 use crate::notebook::NotebookArguments;
 use crate::pages::{CompletionsArguments, ManArguments};
+use crate::pause::PauseArguments;
 use crate::ps::PsArguments;
 use crate::reconcile::ReconcileArguments;
 use crate::repl::ReplArguments;
+use crate::resume::ResumeArguments;
 use crate::rm::RmArguments;
 use crate::run::RunArguments;
 use crate::serve::ServeArguments;
@@ -81,6 +83,10 @@ pub(crate) enum Command {
     Stop(StopArguments),
     /// Run sandboxes again that ended.
     Start(StartArguments),
+    /// Let sandboxes stand still until somebody needs them.
+    Pause(PauseArguments),
+    /// Let paused sandboxes go on.
+    Resume(ResumeArguments),
     /// Show what sandboxes use.
     Stats(StatsArguments),
     /// Show what happened to a sandbox, or what a process in it wrote.

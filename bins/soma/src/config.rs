@@ -176,6 +176,7 @@ pub(crate) struct Settings {
     pub(crate) max_disk: Setting<Bytes>,
     pub(crate) allow_unenforced: Setting<bool>,
     pub(crate) retention: Setting<Time>,
+    pub(crate) pause_grace: Setting<Time>,
     pub(crate) database: Setting<Database>,
     pub(crate) reserve_disk: Setting<Reserve>,
     pub(crate) reserve_memory: Setting<Reserve>,
@@ -269,6 +270,12 @@ impl Settings {
                 "SOMA_RETENTION",
                 None,
                 Time(Duration::from_hours(24 * 7)),
+            )?,
+            pause_grace: pick.one(
+                "pause_grace",
+                "SOMA_PAUSE_GRACE",
+                None,
+                Time(Duration::from_mins(1)),
             )?,
             database,
             reserve_disk: pick.one(

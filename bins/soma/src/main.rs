@@ -23,9 +23,11 @@ mod new;
 mod notebook;
 mod output;
 mod pages;
+mod pause;
 mod ps;
 mod reconcile;
 mod repl;
+mod resume;
 mod rm;
 mod run;
 mod serve;
@@ -69,6 +71,8 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Rm(arguments) => rm::run(&home, &arguments),
             Command::Start(arguments) => start::run(&home, &arguments),
             Command::Stop(arguments) => stop::run(&home, &arguments),
+            Command::Pause(arguments) => pause::run(&home, &arguments),
+            Command::Resume(arguments) => resume::run(&home, &arguments),
             Command::Down(arguments) => down::run(&home, &arguments),
             Command::Reconcile(arguments) => reconcile::run(&home, &arguments),
             Command::Stats(arguments) => stats::run(&home, &arguments),

@@ -36,8 +36,10 @@ pub(crate) fn run(home: &Path, arguments: &ReconcileArguments) -> Result<u8, Fai
 }
 
 fn say(found: &Reconciled) -> String {
-    let Reconciled { running, ended, adopted, damaged, missing } = found;
-    let mut words = format!("{running} running, {ended} ended, {adopted} not known before\n");
+    let Reconciled { running, paused, ended, adopted, damaged, missing } = found;
+    let paused = if *paused > 0 { format!("{paused} paused, ") } else { String::new() };
+    let mut words =
+        format!("{running} running, {paused}{ended} ended, {adopted} not known before\n");
     for (what, ids) in [("damaged", damaged), ("missing", missing)] {
         for id in ids {
             let _ = writeln!(words, "{what}: {}", output::one_line(id));

@@ -38,7 +38,7 @@ pub(crate) async fn list(
 /// The query; `None` when nothing can match it.
 fn read(pairs: &[(String, String)]) -> Result<Option<LeaseQuery>, Failure> {
     let mut query = LeaseQuery {
-        states: vec!["running".to_owned()],
+        states: states(&["running", "paused"]),
         order: Order::Descending,
         limit: Some(PAGE),
         ..LeaseQuery::default()
@@ -46,8 +46,12 @@ fn read(pairs: &[(String, String)]) -> Result<Option<LeaseQuery>, Failure> {
     for (name, value) in pairs {
         match name.as_str() {
             "metadata" => query.labels = metadata(value),
-            // Nothing is ever paused here yet.
-            "state" if !value.split(',').any(|state| state == "running") => return Ok(None),
+            "state" => {
+                query.states = states(&value.split(',').collect::<Vec<_>>());
+                if query.states.is_empty() {
+                    return Ok(None);
+                }
+            }
             "order" if value == "asc" => query.order = Order::Ascending,
             "template" => query.template = Some(value.clone()),
             "limit" => {
@@ -71,6 +75,16 @@ fn read(pairs: &[(String, String)]) -> Result<Option<LeaseQuery>, Failure> {
         }
     }
     Ok(Some(query))
+}
+
+/// The states by the names that this dialect has for them.
+fn states(named: &[&str]) -> Vec<String> {
+    let ours = |name: &&str| match *name {
+        "running" => vec!["running", "unpausing"],
+        "paused" => vec!["paused", "pausing"],
+        _ => Vec::new(),
+    };
+    named.iter().flat_map(ours).map(ToOwned::to_owned).collect()
 }
 
 /// Clients encode keys and values, the pairs of them as a form, and the form as a value.

@@ -49,6 +49,10 @@ struct NewSandbox {
     timeout: Option<i64>,
     #[serde(rename = "autoPause")]
     auto_pause: Option<bool>,
+    #[serde(rename = "autoPauseMemory")]
+    auto_pause_memory: Option<bool>,
+    #[serde(rename = "autoResume")]
+    auto_resume: Option<AutoResume>,
     secure: Option<bool>,
     network: Option<network::Config>,
     allow_internet_access: Option<bool>,
@@ -58,6 +62,11 @@ struct NewSandbox {
     mcp: Option<Value>,
     #[serde(rename = "volumeMounts")]
     volumes: Option<Vec<Value>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct AutoResume {
+    enabled: bool,
 }
 
 pub(crate) async fn create_first(
@@ -92,7 +101,11 @@ async fn create(
         limits,
         environment: wanted.variables.unwrap_or_default(),
         labels: wanted.metadata.unwrap_or_default(),
-        on_timeout: OnTimeout::Delete,
+        on_timeout: match wanted.auto_pause {
+            Some(true) => OnTimeout::Pause,
+            _ => OnTimeout::Delete,
+        },
+        auto_resume: wanted.auto_resume.unwrap_or_default().enabled,
         secure,
         allow_unenforced: true,
         network: network::policy(wanted.allow_internet_access, wanted.network)?.map(Into::into),
@@ -105,8 +118,8 @@ async fn create(
 /// Says what this release has not got, instead of giving less than was asked for.
 fn refuse_what_is_not_there_yet(wanted: &NewSandbox) -> Result<(), Failure> {
     let there = |value: &Option<Value>| value.as_ref().is_some_and(|value| !value.is_null());
-    let missing = if wanted.auto_pause == Some(true) {
-        "pausing"
+    let missing = if wanted.auto_pause_memory == Some(false) {
+        "pausing without memory"
     } else if there(&wanted.mcp) {
         "the MCP gateway"
     } else if wanted.volumes.as_ref().is_some_and(|volumes| !volumes.is_empty()) {
@@ -136,18 +149,67 @@ struct Time {
     duration: Option<i64>,
 }
 
-/// Makes sure that a sandbox runs so long, and tells how to reach it.
+#[derive(Debug, Default, Deserialize)]
+struct Pause {
+    memory: Option<bool>,
+}
+
+/// Lets a sandbox stand still. One that does already is a conflict, as the SDK wants it.
+pub(crate) async fn pause(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<StatusCode, Failure> {
+    let wanted: Pause = read(&body)?;
+    if wanted.memory == Some(false) {
+        return Err(Failure::invalid("this release has no pausing without memory yet"));
+    }
+    let lease = alive(&control, &caller, &id)?;
+    control.pause(&caller, &Reference::from(&lease.id), None).await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// As old clients say it: a sandbox that is not paused is a conflict.
+pub(crate) async fn resume(
+    State(control): State<Control>,
+    Asking(caller): Asking,
+    Path(id): Path<String>,
+    body: Bytes,
+) -> Result<Response, Failure> {
+    let time: Time = read(&body)?;
+    let lease = alive(&control, &caller, &id)?;
+    if !matches!(lease.state, Doing::Paused(_) | Doing::Pausing(_)) {
+        let message = format!("Sandbox \"{}\" is not paused", lease.id);
+        return Err(Failure::new(StatusCode::CONFLICT, message));
+    }
+    let which = Reference::from(&lease.id);
+    control.resume(&caller, &which).await?;
+    let renewal = Renewal::Set(lifetime(time.timeout, USUAL_FIRST, 0)?);
+    let lease = control.renew(&caller, &which, renewal).await?;
+    Ok((StatusCode::CREATED, Json(view::made(&lease))).into_response())
+}
+
+/// Makes sure that a sandbox runs so long, and tells how to reach it. One that is paused is resumed,
+/// with this time and not with the one that it was made with.
 pub(crate) async fn connect(
     State(control): State<Control>,
     Asking(caller): Asking,
     Path(id): Path<String>,
     body: Bytes,
-) -> Result<Json<Value>, Failure> {
+) -> Result<Response, Failure> {
     let time: Time = read(&body)?;
-    let lease = running(&control, &caller, &id)?;
-    let renewal = Renewal::AtLeast(lifetime(time.timeout, USUAL, 0)?);
-    let lease = control.renew(&caller, &Reference::from(&lease.id), renewal).await?;
-    Ok(Json(view::made(&lease)))
+    let lease = alive(&control, &caller, &id)?;
+    let timeout = lifetime(time.timeout, USUAL, 0)?;
+    let which = Reference::from(&lease.id);
+    let (renewal, status) = if matches!(lease.state, Doing::Paused(_) | Doing::Pausing(_)) {
+        control.resume(&caller, &which).await?;
+        (Renewal::Set(timeout), StatusCode::CREATED)
+    } else {
+        (Renewal::AtLeast(timeout), StatusCode::OK)
+    };
+    let lease = control.renew(&caller, &which, renewal).await?;
+    Ok((status, Json(view::made(&lease))).into_response())
 }
 
 pub(crate) async fn info(
@@ -155,7 +217,7 @@ pub(crate) async fn info(
     Asking(caller): Asking,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Failure> {
-    Ok(Json(view::detail(running(&control, &caller, &id)?.as_ref())))
+    Ok(Json(view::detail(alive(&control, &caller, &id)?.as_ref())))
 }
 
 pub(crate) async fn kill(
@@ -225,16 +287,29 @@ pub(crate) async fn metrics(
 }
 
 pub(crate) async fn not_yet() -> Response {
-    let message = "pausing, snapshots and forks come with later releases";
+    let message = "snapshots and forks come with later releases";
     crate::error(StatusCode::NOT_IMPLEMENTED, message)
 }
 
-/// A sandbox as far as this dialect knows sandboxes: those that run.
+/// A sandbox that runs, or is about to.
 pub(crate) fn running(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
+    let lease = alive(control, caller, id)?;
+    match lease.state {
+        Doing::Paused(_) | Doing::Pausing(_) => Err(Failure::no_sandbox(id)),
+        _ => Ok(lease),
+    }
+}
+
+/// A sandbox as far as this dialect knows sandboxes: those that run or are paused.
+fn alive(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
     let lease = control.get(caller, &Reference::from(&parse(id)?));
     let lease = lease.map_err(|_| Failure::no_sandbox(id))?;
     match lease.state {
-        Doing::Starting(_) | Doing::Running(_) => Ok(lease),
+        Doing::Starting(_)
+        | Doing::Running(_)
+        | Doing::Pausing(_)
+        | Doing::Paused(_)
+        | Doing::Resuming(_) => Ok(lease),
         _ => Err(Failure::no_sandbox(id)),
     }
 }

@@ -1,6 +1,6 @@
 //! Sandboxes as E2B's clients know them.
 
-use domain::{Lease, NetworkMode, OnTimeout};
+use domain::{Lease, NetworkMode, OnTimeout, State};
 use serde_json::{Value, json};
 
 use crate::network;
@@ -30,6 +30,7 @@ pub(crate) fn listed(lease: &Lease) -> Value {
     let limits = &lease.spec.limits;
     // Clients want a time, and an unlimited sandbox has none: a year is as good as never.
     let never = lease.created_at.after(std::time::Duration::from_hours(24 * 366));
+    let is_paused = matches!(lease.state, State::Paused(_) | State::Pausing(_));
     json!({
         "templateID": lease.template,
         "sandboxID": lease.id,
@@ -39,7 +40,7 @@ pub(crate) fn listed(lease: &Lease) -> Value {
         "cpuCount": limits.cpus.0.div_ceil(1000),
         "memoryMB": limits.memory.0 >> 20,
         "diskSizeMB": limits.disk.0 >> 20,
-        "state": "running",
+        "state": if is_paused { "paused" } else { "running" },
         "envdVersion": AGENT_VERSION,
         "metadata": lease.labels,
     })
@@ -57,7 +58,8 @@ pub(crate) fn detail(lease: &Lease) -> Value {
     let on_timeout = match lease.on_timeout {
         // Its files stay, but E2B's clients know no such state.
         OnTimeout::Stop | OnTimeout::Delete => "kill",
+        OnTimeout::Pause => "pause",
     };
-    shown["lifecycle"] = json!({ "autoResume": false, "onTimeout": on_timeout });
+    shown["lifecycle"] = json!({ "autoResume": lease.auto_resume, "onTimeout": on_timeout });
     shown
 }

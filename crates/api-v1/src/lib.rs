@@ -52,6 +52,8 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(sandboxes::set_limits))
         .routes(routes!(life::start))
         .routes(routes!(life::stop))
+        .routes(routes!(life::pause))
+        .routes(routes!(life::resume))
         .routes(routes!(life::reconcile))
         .routes(routes!(sandboxes::home_folder))
         .routes(routes!(sandboxes::work_folder))

@@ -109,6 +109,18 @@ impl Client {
         self.ask::<(), _>(Method::POST, &path(which, "/stop"), None).await
     }
 
+    /// Lets a sandbox stand still; it is put on the disk after so many seconds, or as the daemon is
+    /// configured.
+    pub async fn pause(&self, which: &str, grace: Option<u64>) -> Result<Sandbox, ClientError> {
+        let grace = grace.map(|grace| format!("?grace={grace}")).unwrap_or_default();
+        self.ask::<(), _>(Method::POST, &path(which, &format!("/pause{grace}")), None).await
+    }
+
+    /// Lets a paused sandbox go on.
+    pub async fn resume(&self, which: &str) -> Result<Sandbox, ClientError> {
+        self.ask::<(), _>(Method::POST, &path(which, "/resume"), None).await
+    }
+
     /// Has the daemon compare what it knows with what is there.
     pub async fn reconcile(&self) -> Result<Reconciled, ClientError> {
         self.ask::<(), _>(Method::POST, "/v1/reconcile", None).await

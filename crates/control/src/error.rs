@@ -112,7 +112,11 @@ pub enum ControlError {
 
 fn because(state: &State) -> String {
     let reason = state.reason().map(|reason| format!(": {reason}")).unwrap_or_default();
-    let hint = if state.as_ended().is_some() { "; `soma start` runs it again" } else { "" };
+    let hint = match state {
+        State::Paused(_) => "; `soma resume` lets it go on",
+        ended if ended.as_ended().is_some() => "; `soma start` runs it again",
+        _ => "",
+    };
     format!("{reason}{hint}")
 }
 
@@ -162,6 +166,7 @@ impl ControlError {
                     Fault::NotFound
                 }
                 ProviderError::NotRunning { .. }
+                | ProviderError::Paused { .. }
                 | ProviderError::Conflict { .. }
                 | ProviderError::TemplateExists { .. }
                 | ProviderError::TemplateInUse { .. } => Fault::Conflict,

@@ -25,6 +25,8 @@ const EVERY: Duration = Duration::from_secs(30);
 pub struct Found {
     /// Sandboxes that run.
     pub running: usize,
+    /// Sandboxes that stand still.
+    pub paused: usize,
     /// Sandboxes that ended; their files are there.
     pub ended: usize,
     /// Sandboxes that this daemon did not know.
@@ -51,6 +53,7 @@ impl Control {
         for seen in self.shared.provider.list().await? {
             match seen.condition {
                 Condition::Running => found.running += 1,
+                Condition::Paused(_) => found.paused += 1,
                 Condition::Ended(_) => found.ended += 1,
             }
             there.insert(seen.id.clone());
@@ -64,7 +67,8 @@ impl Control {
         }
         for handle in self.shared.registry.all() {
             let lease = handle.lease();
-            let is_here = matches!(lease.state, State::Running(_) | State::Deleting(_));
+            let is_here =
+                matches!(lease.state, State::Running(_) | State::Paused(_) | State::Deleting(_));
             if !there.contains(&lease.id) && is_here {
                 handle.look();
             }
@@ -208,6 +212,7 @@ pub(crate) fn state_of(condition: &Condition) -> State {
     let starting = Starting::new();
     match condition {
         Condition::Running => State::Running(starting.ready()),
+        Condition::Paused(rest) => State::Paused(starting.ready().found_paused(rest.clone())),
         Condition::Ended(why) => starting.ended(why.clone()),
     }
 }
@@ -219,6 +224,10 @@ fn observe(mut lease: Lease, seen: &Observed) -> Lease {
         // The record was written before it ran, and its supervisor counts from there on.
         let timeout = lease.spec.limits.timeout;
         lease.until = timeout.map(|timeout| lease.created_at.after(timeout));
+    }
+    if let Condition::Paused(_) = &seen.condition {
+        // Its time begins anew when it goes on.
+        lease.until = None;
     }
     if lease.state.name() != state.name() {
         lease.changed_at = now();

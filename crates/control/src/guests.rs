@@ -34,7 +34,7 @@ impl Control {
         which: &Reference,
     ) -> Result<(Arc<Lease>, (GuestClient, GuestClient)), ControlError> {
         let handle = self.handle(caller, which, |lease| Action::Use(lease))?;
-        let lease = handle.settled().await;
+        let lease = handle.awake(caller).await?;
         if !matches!(lease.state, State::Running(_)) {
             let (which, state) = (lease.id.to_string(), lease.state.clone());
             return Err(ControlError::WrongState { which, state });

@@ -61,6 +61,9 @@ pub struct Options {
     pub rules: Rules,
     /// How long a sandbox is kept whose time is over and which stopped; zero is not at all.
     pub retention: Duration,
+    /// How long a paused sandbox stands still in memory before it is put on the disk; zero is not
+    /// at all.
+    pub grace: Duration,
     /// What a sandbox may reach of which nobody said it.
     pub network: NetworkMode,
     /// What the template `code-interpreter` is built with.
@@ -74,7 +77,8 @@ impl std::fmt::Debug for Options {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = formatter.debug_struct("Options");
         shown.field("rules", &self.rules).field("retention", &self.retention);
-        shown.field("network", &self.network).field("packages", &self.packages);
+        shown.field("grace", &self.grace).field("network", &self.network);
+        shown.field("packages", &self.packages);
         shown.finish_non_exhaustive()
     }
 }
@@ -84,7 +88,8 @@ impl Default for Options {
         let retention = Duration::from_hours(24 * 7);
         let network = NetworkMode::AllowAll;
         let packages = Packages::default();
-        Self { rules: Rules::default(), retention, network, packages, secret: [0; 32] }
+        let grace = Duration::from_mins(1);
+        Self { rules: Rules::default(), retention, grace, network, packages, secret: [0; 32] }
     }
 }
 
@@ -99,6 +104,7 @@ struct Shared {
     store: Arc<dyn Store>,
     rules: Rules,
     retention: Duration,
+    grace: Duration,
     network: NetworkMode,
     packages: Packages,
     builds: build::Builds,
@@ -171,6 +177,7 @@ impl Control {
                 store,
                 rules: options.rules,
                 retention: options.retention,
+                grace: options.grace,
                 network: options.network,
                 packages: options.packages,
                 builds: build::Builds::default(),
@@ -231,7 +238,7 @@ impl Control {
         lease.spec.network = network;
         let existing = self.shared.registry.count();
         let action = Action::Create { spec: &lease.spec, existing };
-        let spec = self.shared.rules.decide(caller, action, lease.spec.clone())?;
+        let spec = self.shared.rules.decide(caller, action, sandbox::spec_of(&lease))?;
         Ok((lease, spec))
     }
 
@@ -283,6 +290,28 @@ impl Control {
         handle.stop(caller.clone()).await
     }
 
+    /// Lets a sandbox stand still, and says how it is kept; after the grace that the operator chose,
+    /// or this one, it is put on the disk.
+    pub async fn pause(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+        grace: Option<Duration>,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.pause(caller.clone(), grace).await
+    }
+
+    /// Lets a sandbox go on that is paused. One that runs is left alone.
+    pub async fn resume(
+        &self,
+        caller: &Caller,
+        which: &Reference,
+    ) -> Result<Arc<Lease>, ControlError> {
+        let handle = self.handle(caller, which, |lease| Action::Manage(lease))?;
+        handle.resume(caller.clone()).await
+    }
+
     /// Does with each sandbox what it was made to do when the daemon is told to end.
     pub async fn exit(&self) {
         let mut ends = tokio::task::JoinSet::new();
@@ -293,8 +322,11 @@ impl Control {
                 OnExit::Stop if runs => {
                     ends.spawn(async move { handle.stop(Caller::soma()).await.map(drop) })
                 }
+                OnExit::Pause if runs => ends.spawn(async move {
+                    handle.pause(Caller::soma(), Some(Duration::ZERO)).await.map(drop)
+                }),
                 OnExit::Destroy => ends.spawn(async move { handle.delete(Caller::soma()).await }),
-                OnExit::Keep | OnExit::Stop => continue,
+                OnExit::Keep | OnExit::Stop | OnExit::Pause => continue,
             };
         }
         while let Some(ended) = ends.join_next().await {

@@ -5,7 +5,7 @@
 //!                                      │
 //!                                      └─ it cannot: nothing stays, the caller hears why
 //!
-//! serve ◄──► wishes from its mailbox: renew, limit, network, start, stop, look, delete
+//! serve ◄──► wishes from its mailbox: renew, limit, network, start, stop, pause, resume, look, delete
 //!   ▲
 //!   └─────── the provider says that it ended
 //! ```
@@ -17,6 +17,7 @@ mod keep;
 mod limit;
 mod make;
 mod network;
+mod pause;
 mod restart;
 
 use std::sync::{Arc, OnceLock};
@@ -29,6 +30,8 @@ use provider::ProviderError;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::warn;
+
+pub(crate) use pause::spec_of;
 
 use crate::{ControlError, LimitChange, NetworkWish, Renewal, Shared, now};
 
@@ -74,6 +77,15 @@ enum Command {
         caller: Caller,
         answer: Answer<Arc<Lease>>,
     },
+    Pause {
+        caller: Caller,
+        grace: Option<Duration>,
+        answer: Answer<Arc<Lease>>,
+    },
+    Resume {
+        caller: Caller,
+        answer: Answer<Arc<Lease>>,
+    },
     /// See whether the provider has it as we do.
     Look,
     /// Write to the store what it could not take before.
@@ -95,7 +107,9 @@ impl Handle {
     /// The sandbox when it is no longer being made.
     pub(crate) async fn settled(&self) -> Arc<Lease> {
         let mut lease = self.lease.clone();
-        let settled = |lease: &Arc<Lease>| !matches!(lease.state, State::Starting(_));
+        let settled = |lease: &Arc<Lease>| {
+            !matches!(lease.state, State::Starting(_) | State::Pausing(_) | State::Resuming(_))
+        };
         match lease.wait_for(settled).await {
             Ok(lease) => Arc::clone(&lease),
             // Its task is gone, and with it what was being made.
@@ -156,6 +170,7 @@ pub(crate) fn begin(
 pub(crate) fn adopt(shared: &Arc<Shared>, lease: Lease) -> Result<(), ControlError> {
     let mut task = Task::register(shared, lease)?;
     task.keep_until = task.kept_since_earlier();
+    task.set_clocks_of_earlier();
     shared.tasks.spawn(task.take_over());
     Ok(())
 }
@@ -168,6 +183,10 @@ struct Task {
     lease: Lease,
     /// When what stopped at its time is removed, by a clock that nobody sets.
     keep_until: Option<Instant>,
+    /// When what runs is paused because its time is over.
+    pause_at: Option<Instant>,
+    /// When what stands still in memory is put on the disk.
+    hibernate_at: Option<Instant>,
 }
 
 impl Task {
@@ -177,14 +196,23 @@ impl Task {
         let (published, receiver) = watch::channel(Arc::clone(&first));
         let handle = Handle { mailbox: sender, lease: receiver, guests: Arc::default() };
         shared.registry.add(&first, handle)?;
-        Ok(Self { shared: Arc::clone(shared), mailbox, published, lease, keep_until: None })
+        Ok(Self {
+            shared: Arc::clone(shared),
+            mailbox,
+            published,
+            lease,
+            keep_until: None,
+            pause_at: None,
+            hibernate_at: None,
+        })
     }
 
     /// Does what is wished until the sandbox is gone, or is let go of.
     async fn serve(mut self) {
         loop {
-            let running = matches!(self.lease.state, State::Running(_));
-            let keep_until = self.keep_until;
+            let alive = matches!(self.lease.state, State::Running(_) | State::Paused(_));
+            let (keep_until, pause_at) = (self.keep_until, self.pause_at);
+            let hibernate_at = self.hibernate_at;
             tokio::select! {
                 command = self.mailbox.recv() => match command {
                     None => return,
@@ -213,6 +241,16 @@ impl Task {
                         self.tell_failure(&caller, &stopped, |reason| Happened::StopFailed { reason });
                         let _ = answer.send(stopped);
                     }
+                    Some(Command::Pause { caller, grace, answer }) => {
+                        let paused = self.pause(&caller, grace).await;
+                        self.tell_failure(&caller, &paused, |reason| Happened::PauseFailed { reason });
+                        let _ = answer.send(paused);
+                    }
+                    Some(Command::Resume { caller, answer }) => {
+                        let resumed = self.resume(&caller).await;
+                        self.tell_failure(&caller, &resumed, |reason| Happened::ResumeFailed { reason });
+                        let _ = answer.send(resumed);
+                    }
                     Some(Command::Look) => {
                         if self.look().await {
                             return;
@@ -232,13 +270,14 @@ impl Task {
                         }
                     }
                 },
-                ending = ended(&self.shared, &self.lease.id), if running => {
+                ending = ended(&self.shared, &self.lease.id), if alive => {
                     if self.end(ending).await {
                         return;
                     }
                 }
-                () = tokio::time::sleep_until(keep_until.unwrap_or_else(Instant::now)),
-                    if keep_until.is_some() =>
+                () = at(pause_at), if pause_at.is_some() => self.pause_in_time().await,
+                () = at(hibernate_at), if hibernate_at.is_some() => self.hibernate().await,
+                () = at(keep_until), if keep_until.is_some() =>
                 {
                     match self.delete(&Caller::soma()).await {
                         Ok(()) => return,
@@ -257,9 +296,7 @@ impl Task {
         caller: &Caller,
         renewal: Renewal,
     ) -> Result<Arc<Lease>, ControlError> {
-        let State::Running(_) = &self.lease.state else {
-            return Err(self.wrong_state());
-        };
+        self.go_on(caller).await?;
         let (Renewal::Set(timeout) | Renewal::AtLeast(timeout)) = renewal;
         let until = now().after(timeout);
         let is_later = self.lease.until.is_none_or(|known| known >= until);
@@ -267,10 +304,13 @@ impl Task {
             return Ok(Arc::clone(&self.published.borrow()));
         }
         let permitted = self.permit(caller)?;
-        // Zero would be never.
-        let timeout = timeout.max(Duration::from_millis(1));
-        self.shared.provider.renew(&permitted, Some(timeout)).await?;
+        if self.lease.on_timeout != OnTimeout::Pause {
+            // Zero would be never.
+            let timeout = timeout.max(Duration::from_millis(1));
+            self.shared.provider.renew(&permitted, Some(timeout)).await?;
+        }
         self.lease.until = Some(until);
+        self.set_clocks();
         self.keep().await?;
         self.tell(caller, Happened::TimeoutSet { until: Some(until) });
         Ok(Arc::clone(&self.published.borrow()))
@@ -299,7 +339,11 @@ impl Task {
 
     /// The sandbox ended; whether nothing of it is left.
     async fn end(&mut self, ending: Option<Ending>) -> bool {
-        let State::Running(running) = self.lease.state.clone() else { return false };
+        let running = match self.lease.state.clone() {
+            State::Running(running) => running,
+            State::Paused(paused) => paused.resume().resumed(),
+            _ => return false,
+        };
         let soma = Caller::soma();
         // What is not found may come back, and is not ours to forget.
         let ending = ending.unwrap_or(Ending::Missing);
@@ -328,6 +372,7 @@ impl Task {
         self.lease.state = state;
         self.lease.changed_at = at;
         self.keep_until = self.kept_from_now();
+        self.set_clocks();
         self.published.send_replace(Arc::new(self.lease.clone()));
         self.tell(caller, Happened::StateChanged(self.lease.state.clone()));
     }
@@ -375,6 +420,11 @@ impl Task {
         let (which, state) = (self.lease.id.to_string(), self.lease.state.clone());
         ControlError::WrongState { which, state }
     }
+}
+
+/// Waits for a moment.
+async fn at(moment: Option<Instant>) {
+    tokio::time::sleep_until(moment.unwrap_or_else(Instant::now)).await;
 }
 
 /// Waits for the end of a sandbox; `None` when it is not there any more.

@@ -12,6 +12,7 @@ use domain::{
 use crate::{ControlError, NetworkWish, build};
 
 /// The wish for a sandbox.
+#[expect(clippy::struct_excessive_bools, reason = "each is a choice of its own")]
 #[derive(Debug, Clone)]
 pub struct Wish {
     /// What to call it.
@@ -30,6 +31,8 @@ pub struct Wish {
     pub on_timeout: OnTimeout,
     /// What becomes of it when the daemon is told to end.
     pub on_exit: OnExit,
+    /// Whether any request resumes it while it is paused.
+    pub auto_resume: bool,
     /// How the same request is known again when its answer was lost.
     pub asked: Option<Asked>,
     /// Whether requests to its own address must show its token.
@@ -54,6 +57,7 @@ impl Default for Wish {
             lifetime: usual.lifetime,
             on_timeout: OnTimeout::default(),
             on_exit: OnExit::default(),
+            auto_resume: true,
             asked: None,
             secure: true,
             allow_unenforced: usual.allow_unenforced,
@@ -109,6 +113,7 @@ impl Wish {
         lease.labels = self.labels;
         lease.on_timeout = self.on_timeout;
         lease.on_exit = self.on_exit;
+        lease.auto_resume = self.auto_resume;
         lease.secure = self.secure;
         Ok(lease)
     }

@@ -100,6 +100,16 @@ pub enum Happened {
         /// Why, in the words that the caller was told.
         reason: String,
     },
+    /// It was to stand still, and runs on.
+    PauseFailed {
+        /// Why, in the words that the caller was told.
+        reason: String,
+    },
+    /// It was to go on, and stands still.
+    ResumeFailed {
+        /// Why, in the words that the caller was told.
+        reason: String,
+    },
     /// It was to be deleted, and is still there.
     DeletionFailed {
         /// Why, in the words that the caller was told.
@@ -132,6 +142,8 @@ impl Happened {
             | Self::NetworkFailed { reason }
             | Self::StartFailed { reason }
             | Self::StopFailed { reason }
+            | Self::PauseFailed { reason }
+            | Self::ResumeFailed { reason }
             | Self::DeletionFailed { reason } => Some(reason),
             Self::StateChanged(State::Failed(failed)) | Self::Found(State::Failed(failed)) => {
                 Some(&failed.reason)

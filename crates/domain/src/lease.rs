@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Labels, Layer, Limit, SandboxId, SandboxName, SandboxSpec, State, Timestamp};
 
 /// Raised with every change of what follows; all earlier ones stay readable.
-const VERSION: u32 = 4;
+const VERSION: u32 = 5;
 
 /// The most that a record may have: it travels in one message to the engine.
 const LARGEST: usize = 64 << 10;
@@ -34,6 +34,8 @@ pub enum OnTimeout {
     Stop,
     /// It ends and is removed.
     Delete,
+    /// It is paused. Version 4 had no such.
+    Pause,
 }
 
 /// What becomes of a sandbox when the daemon is told to end.
@@ -45,6 +47,8 @@ pub enum OnExit {
     Keep,
     /// It ends, and its files stay.
     Stop,
+    /// It is paused, and put on the disk at once. Version 4 had no such.
+    Pause,
     /// It ends and is removed.
     Destroy,
 }
@@ -79,6 +83,10 @@ pub struct Lease {
     /// What becomes of it when the daemon is told to end. Version 2 had no choice.
     #[serde(default)]
     pub on_exit: OnExit,
+    /// Whether any request resumes it while it is paused; otherwise only who asks for that does.
+    /// Version 4 had no such.
+    #[serde(default = "usually")]
+    pub auto_resume: bool,
     /// How the request for it is known again. Version 2 had none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Asked>,
@@ -101,6 +109,10 @@ pub struct Lease {
     /// It stands for a record that cannot be read: nothing in it was written down by anybody.
     #[serde(skip)]
     pub damaged: bool,
+}
+
+fn usually() -> bool {
+    true
 }
 
 /// Why a text is no record, or a record no text.
@@ -137,6 +149,7 @@ impl Lease {
             labels: Labels::new(),
             on_timeout: OnTimeout::default(),
             on_exit: OnExit::default(),
+            auto_resume: true,
             asked: None,
             secure: true,
             unenforced: Vec::new(),
@@ -192,7 +205,7 @@ mod tests {
         let mut later = lease();
         later.version = VERSION + 1;
         let error = Lease::from_text(&later.to_text().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("version 5"), "{error}");
+        assert!(error.to_string().contains("version 6"), "{error}");
         assert!(Lease::from_text("{}").is_err() && Lease::from_text("nonsense").is_err());
     }
 

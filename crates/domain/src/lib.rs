@@ -20,6 +20,7 @@ mod network;
 mod network_ends;
 mod network_entry;
 mod quantity;
+mod rest;
 mod spec;
 pub mod state;
 mod template;
@@ -43,6 +44,7 @@ pub use network::{
 pub use network_ends::{LONGEST_HOLDER, NetworkEnds, NetworkTransport, WHOSE};
 pub use network_entry::{NetworkEntry, NetworkProtocol};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
+pub use rest::Rest;
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};
 pub use state::State;
 pub use template::{InvalidTemplateName, InvalidTemplateRecord, TemplateName, TemplateRecord};

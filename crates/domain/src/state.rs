@@ -6,9 +6,9 @@
 //!
 //! ```text
 //!            ready            ended
-//! Starting ---------> Running --------> Stopped
-//!  ^ |  ^                |               |   |
-//!  | |  +----------------|---- start ----+   |
+//! Starting ---------> Running --------> Stopped     Running --pause--> Pausing --> Paused
+//!  ^ |  ^                |               |   |         ^                              |
+//!  | |  +----------------|---- start ----+   |         +------ Resuming <---resume----+
 //!  | | failed            | ended             |
 //!  | v                   v                   |
 //!  Failed <--------------+                   |
@@ -19,9 +19,12 @@
 //!            Deleted
 //! ```
 
+mod pause;
+
 use serde::{Deserialize, Serialize};
 
 use crate::Ending;
+pub use pause::{Paused, Pausing, Resuming};
 
 /// What a sandbox is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -31,6 +34,13 @@ pub enum State {
     Starting(Starting),
     /// Its guest answers.
     Running(Running),
+    /// It is about to stand still.
+    Pausing(Pausing),
+    /// It stands still, and goes on when somebody needs it.
+    Paused(Paused),
+    /// It is about to go on.
+    #[serde(rename = "unpausing")]
+    Resuming(Resuming),
     /// It ended; its files are there.
     Stopped(Stopped),
     /// It is being removed with all its files.
@@ -203,6 +213,9 @@ impl State {
         match self {
             Self::Starting(_) => "starting",
             Self::Running(_) => "running",
+            Self::Pausing(_) => "pausing",
+            Self::Paused(_) => "paused",
+            Self::Resuming(_) => "unpausing",
             Self::Stopped(_) => "stopped",
             Self::Deleting(_) => "deleting",
             Self::Deleted(_) => "deleted",
@@ -214,6 +227,7 @@ impl State {
     pub fn reason(&self) -> Option<String> {
         match self {
             Self::Stopped(stopped) => Some(stopped.why.to_string()),
+            Self::Paused(paused) => Some(paused.rest.to_string()),
             Self::Failed(failed) => Some(failed.reason.clone()),
             _ => None,
         }
@@ -234,6 +248,9 @@ impl State {
         match self {
             Self::Starting(state) => Ok(state.delete()),
             Self::Running(state) => Ok(state.delete()),
+            Self::Pausing(state) => Ok(state.delete()),
+            Self::Paused(state) => Ok(state.delete()),
+            Self::Resuming(state) => Ok(state.delete()),
             Self::Stopped(state) => Ok(state.delete()),
             Self::Failed(state) => Ok(state.delete()),
             other @ (Self::Deleting(_) | Self::Deleted(_)) => Err(other),
@@ -251,6 +268,8 @@ mod tests {
             State::Starting(Starting::new()),
             State::Running(Starting::new().ready()),
             Starting::new().ready().ended(Ending::TimedOut),
+            State::Pausing(Starting::new().ready().pause()),
+            State::Paused(Starting::new().ready().found_paused(crate::Rest::Hibernated)),
             State::Failed(Starting::new().failed("the disk is full")),
         ] {
             let text = serde_json::to_string(&state).unwrap();

@@ -15,6 +15,7 @@
 
 mod files;
 mod find;
+mod freeze;
 
 use std::fmt::Display;
 use std::fs;
@@ -40,6 +41,17 @@ pub(crate) enum Part {
     Workload,
     /// For what the owner runs when the workload is at its limit of processes.
     Reserve,
+}
+
+impl Part {
+    fn folder(self) -> &'static str {
+        match self {
+            Self::Whole => "",
+            Self::Guest => "guest",
+            Self::Workload => "workload",
+            Self::Reserve => "reserve",
+        }
+    }
 }
 
 /// The folders of all parts, below that of the whole.
@@ -92,12 +104,7 @@ impl Group {
     /// Puts a process into a part.
     pub(crate) fn place(&self, part: Part, pid: Pid) -> Result<(), Failure> {
         for folder in &self.folders {
-            let folder = match part {
-                Part::Whole => folder.clone(),
-                Part::Guest => folder.join("guest"),
-                Part::Workload => folder.join("workload"),
-                Part::Reserve => folder.join("reserve"),
-            };
+            let folder = folder.join(part.folder());
             write(&folder.join("cgroup.procs"), &pid.as_raw_pid().to_string())?;
         }
         Ok(())
@@ -202,6 +209,13 @@ impl Group {
         Some(Bytes(usage.saturating_sub(named(cache).saturating_sub(named(shared)))))
     }
 
+    /// Every process in a part, as the host counts them.
+    pub(crate) fn processes_of(&self, part: Part) -> Vec<Pid> {
+        let Some(folder) = self.folders.first() else { return Vec::new() };
+        let numbers = read_numbers(&folder.join(part.folder()).join("cgroup.procs"));
+        numbers.into_iter().filter_map(Pid::from_raw).collect()
+    }
+
     /// Every process in any part, as the host counts them.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         let Some(folder) = self.folders.first() else { return Vec::new() };
@@ -218,6 +232,8 @@ impl Group {
             // It may have gone by itself since it was read.
             let _ = rustix::process::kill_process(pid, Signal::KILL);
         }
+        // Who stands still does not die on version 1.
+        let _ = self.thaw();
     }
 
     /// Removes the cgroups. Fails with `ResourceBusy` while a process is still dying.

@@ -7,6 +7,7 @@ mod java;
 mod line;
 mod network;
 mod start;
+mod streams;
 mod templates;
 
 use std::io;
@@ -16,7 +17,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, NetworkMode, NetworkPolicy, SandboxId, SandboxSpec, TemplateName};
+use domain::{
+    Ending, Limits, NetworkMode, NetworkPolicy, Rest, SandboxId, SandboxSpec, TemplateName,
+};
 use guest_proto::client::{Init, LimitsTold};
 use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
@@ -24,7 +27,6 @@ use provider::{
     Archive, BoxError, ByteStream, NetworkLog, Observed, Provider, ProviderError, Staged, Template,
     TemplateKind,
 };
-use tokio::net::UnixStream;
 
 use crate::failure::{Failure, Kind};
 use crate::home::Home;
@@ -33,6 +35,7 @@ use crate::verbs::{Answer, Record, Refusal, Verb, Wish};
 use ::network::Authority;
 use line::Line;
 pub use start::connect_engine;
+use streams::Streams;
 
 /// Sandboxes on this host, through its engine.
 ///
@@ -42,6 +45,7 @@ pub use start::connect_engine;
 pub struct NativeProvider {
     line: Arc<Line>,
     reserves: Reserves,
+    streams: Streams,
 }
 
 impl NativeProvider {
@@ -78,7 +82,7 @@ impl NativeProvider {
     }
 
     fn on(line: Line) -> Self {
-        Self { line: Arc::new(line), reserves: Reserves::default() }
+        Self { line: Arc::new(line), reserves: Reserves::default(), streams: Streams::default() }
     }
 
     /// The same, leaving its host at least this.
@@ -182,8 +186,9 @@ impl NativeProvider {
         let descriptor = descriptor.ok_or_else(|| {
             backend("reach the guest", io::Error::other("the engine sent no connection"))
         })?;
-        let stream = UnixStream::from_std(descriptor.into());
-        Ok(Box::new(stream.map_err(|error| backend("reach the guest", error))?))
+        let stream = self.streams.keep(id, descriptor);
+        let stream = stream.map_err(|error| backend("reach the guest", error))?;
+        Ok(Box::new(stream))
     }
 
     async fn ask(
@@ -261,6 +266,38 @@ impl Provider for NativeProvider {
         let id = id.get();
         self.ask(Verb::Stop { id: id.clone() }, Some(id)).await?;
         Ok(())
+    }
+
+    async fn pause(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        let id = id.get();
+        self.streams.cut(id);
+        self.ask(Verb::Pause { id: id.clone() }, Some(id)).await?;
+        Ok(())
+    }
+
+    async fn hibernate(&self, id: &Permitted<SandboxId>) -> Result<Rest, ProviderError> {
+        let id = id.get();
+        // No connection may be open while it is dumped.
+        self.streams.cut(id);
+        match self.ask(Verb::Hibernate { id: id.clone() }, Some(id)).await?.0 {
+            Answer::Rest(rest) => Ok(rest),
+            other => Err(odd(&other)),
+        }
+    }
+
+    async fn resume(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        let id = id.get();
+        let (timeout, reserves) = (spec.limits.timeout, self.reserves);
+        let verb = Verb::Resume { id: id.clone(), timeout, reserves };
+        match self.ask(verb, Some(id)).await?.0 {
+            Answer::Observed(observed) => Ok(observed),
+            Answer::Done => self.inspect(id).await,
+            other => Err(odd(&other)),
+        }
     }
 
     async fn set_up(
@@ -400,6 +437,7 @@ fn explain(refusal: Refusal, id: Option<&SandboxId>) -> ProviderError {
     let refusal = match (refusal, id.cloned()) {
         (Refusal::NotFound, Some(id)) => return ProviderError::NotFound { id },
         (Refusal::NotRunning(why), Some(id)) => return ProviderError::NotRunning { id, why },
+        (Refusal::Paused, Some(id)) => return ProviderError::Paused { id },
         (Refusal::Invalid(reason), _) => return ProviderError::Invalid { reason },
         (Refusal::Unenforced(limits, fix), _) => return ProviderError::Unenforced { limits, fix },
         (Refusal::Conflict(reason), _) => return ProviderError::Conflict { reason },

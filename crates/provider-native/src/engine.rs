@@ -17,7 +17,7 @@
 //!
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
 //! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
-//! may use, `room` sees to the host's disk, `bodies` what a body is, `lifecycle`, `restart` and `endings` the
+//! may use, `room` sees to the host's disk, `bodies` what a body is, `lifecycle`, `restart`, `pause`, `hibernate` and `endings` the
 //! arrows above, `adopt` what is
 //! found at the start, `egress` what sandboxes reach the network through.
 
@@ -27,11 +27,13 @@ mod client;
 mod clients;
 mod egress;
 mod endings;
+mod hibernate;
 mod host;
 mod imports;
 mod lifecycle;
 mod limit;
 mod nursery;
+mod pause;
 mod reach;
 mod restart;
 mod room;
@@ -147,6 +149,7 @@ enum Source {
     Client(Key),
     Launcher(Key),
     Supervisor(Key),
+    Sleeper(Key),
     Sweeper(usize),
     Importer(Key),
     Egress,
@@ -168,6 +171,7 @@ impl Engine {
                 Source::Client(key) => self.serve(key),
                 Source::Launcher(key) => self.hear_launcher(key),
                 Source::Supervisor(key) => self.bury(key),
+                Source::Sleeper(key) => self.finish_dump(key),
                 Source::Sweeper(index) => self.finish_sweeping(index),
                 Source::Importer(key) => self.reap_importer(key),
                 Source::Egress => self.hear_egress(),
@@ -193,6 +197,9 @@ impl Engine {
         for (key, body) in &self.bodies {
             if let Some(link) = &body.link {
                 sources.push((Source::Launcher(*key), link.as_fd(), PollFlags::IN));
+            }
+            if let Some(sleeping) = &body.sleeping {
+                sources.push((Source::Sleeper(*key), sleeping.process(), PollFlags::IN));
             }
             if let Some(supervisor) = &body.supervisor_descriptor {
                 sources.push((Source::Supervisor(*key), supervisor.as_fd(), PollFlags::IN));
@@ -237,6 +244,9 @@ impl Engine {
         let import_ends = self.imports.values().any(Import::wants_attention);
         if import_ends || self.bodies.values().any(Body::wants_attention) {
             until = until.min(now + Duration::from_millis(5));
+        }
+        if self.bodies.values().any(Body::is_freezing) {
+            until = until.min(now + Duration::from_millis(1));
         }
         if self.bodies.values().any(Body::is_waited_for) {
             until = until.min(now + Duration::from_secs(1));

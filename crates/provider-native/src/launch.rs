@@ -21,11 +21,12 @@
 //! Start at [`start`], which the engine calls, then `launcher`, then `inside`.
 
 mod cgroups;
-mod identity;
+pub(crate) mod identity;
 pub(crate) mod import;
 mod inside;
 mod launcher;
 mod layers;
+mod wake;
 
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ pub(crate) struct Order {
     pub(crate) folder: PathBuf,
     /// Whether it ran before: then what it wrote is in the folder.
     pub(crate) again: bool,
+    /// Whether its processes are restored from its images.
+    pub(crate) wake: bool,
     /// The file in which its supervisor writes why it ended.
     pub(crate) ended: String,
     /// What it stands on.
@@ -101,7 +104,9 @@ pub(crate) struct Launching {
 /// What the launcher has to say, once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Report {
-    /// The guest answers. The descriptor that comes along is the first process's.
+    /// The guest answers. The descriptor that comes along is the first process's. With a second one
+    /// its processes are there and do nothing until a byte is written to that; if none ever is,
+    /// nothing is left of the attempt.
     Ready {
         /// The first process as the host counts.
         pid: i32,

@@ -16,6 +16,7 @@
 //! the guest's (`bins/guest`), and nothing of what it sends is parsed by the engine.
 
 mod cgroup;
+mod checkpoint;
 mod client;
 mod disk;
 mod durable;

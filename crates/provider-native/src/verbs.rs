@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use domain::{Ending, Lifetime, Limit, Limits, SandboxId, TemplateName};
+use domain::{Ending, Lifetime, Limit, Limits, Rest, SandboxId, TemplateName};
 use provider::{LARGEST_RECORD, Observed, TemplateKind};
 use serde::{Deserialize, Serialize};
 
@@ -95,6 +95,13 @@ pub(crate) enum Verb {
     ReadNetwork,
     /// Tell what a sandbox may reach.
     ReadRules { id: SandboxId },
+    /// Let a sandbox stand still; done when it does.
+    Pause { id: SandboxId },
+    /// Let a sandbox go on that stands still, with so much time; done when it does.
+    Resume { id: SandboxId, timeout: Option<Duration>, reserves: Reserves },
+    /// Put a sandbox that stands still on the disk; done when nothing of it is in memory, or when it
+    /// is known why it stays there.
+    Hibernate { id: SandboxId },
 }
 
 /// What a sandbox is to be.
@@ -153,6 +160,8 @@ pub(crate) enum Answer {
     Templates(Vec<Listed>),
     /// What [`version`] says.
     Version(String),
+    /// How a sandbox is kept that stands still.
+    Rest(Rest),
 }
 
 /// A template that is there.
@@ -170,6 +179,8 @@ pub(crate) struct Listed {
 pub(crate) enum Refusal {
     NotFound,
     NotRunning(Ending),
+    /// It stands still.
+    Paused,
     Invalid(String),
     /// Nothing would hold it to these limits; the text says what would.
     Unenforced(Vec<Limit>, String),

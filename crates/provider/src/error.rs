@@ -27,6 +27,13 @@ pub enum ProviderError {
         why: domain::Ending,
     },
 
+    /// The sandbox is there, and stands still until it is resumed.
+    #[error("sandbox `{id}` is paused: resume it first")]
+    Paused {
+        /// What was asked for.
+        id: SandboxId,
+    },
+
     /// The host is full now; the same request may succeed later.
     #[error("there is no room for another sandbox: {reason}")]
     NoCapacity {
@@ -110,6 +117,7 @@ impl ProviderError {
             self,
             Self::NotFound { .. }
                 | Self::NotRunning { .. }
+                | Self::Paused { .. }
                 | Self::NoTemplate { .. }
                 | Self::TemplateExists { .. }
                 | Self::TemplateInUse { .. }

@@ -14,7 +14,9 @@ mod template;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use domain::{Ending, Limits, NetworkEntry, NetworkPolicy, SandboxId, SandboxSpec, TemplateName};
+use domain::{
+    Ending, Limits, NetworkEntry, NetworkPolicy, Rest, SandboxId, SandboxSpec, TemplateName,
+};
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
@@ -37,6 +39,8 @@ pub const LARGEST_RECORD: usize = 64 << 10;
 /// - When `create` has answered, the guest answers too.
 /// - A sandbox that ended can be [started](Self::start) again with all its files; when that has
 ///   answered, its guest answers too. A start that fails leaves it as it was.
+/// - A sandbox that is [paused](Self::pause) does nothing, and [resumed](Self::resume) goes on where
+///   it was: its processes, their memory, their open files. Both may be asked twice.
 /// - When `destroy` has answered, nothing of the sandbox is left, and its id is free.
 /// - A provider keeps no memory that matters: another instance on the same backend finds the
 ///   same sandboxes ([`list`](Self::list)) and can use them.
@@ -70,6 +74,31 @@ pub trait Provider: Send + Sync {
     ///
     /// When this has answered, nothing of it runs.
     async fn stop(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError>;
+
+    /// Lets a sandbox that runs stand still. Its time does not go on meanwhile, and connections to
+    /// its guest are closed. One that is paused already is left so.
+    async fn pause(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        let _ = id;
+        Err(without_pause())
+    }
+
+    /// Puts a paused sandbox on the disk and frees its memory, and says how it is kept now. Where that
+    /// cannot be done it stays what it was, and what is said has the reason.
+    async fn hibernate(&self, id: &Permitted<SandboxId>) -> Result<Rest, ProviderError> {
+        let _ = id;
+        Ok(Rest::Frozen { because: Some("this provider keeps sandboxes in memory".to_owned()) })
+    }
+
+    /// Lets a sandbox go on that is paused, with the time that its specification has, and waits
+    /// until its guest answers. One that runs is left so.
+    async fn resume(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        let _ = (id, spec);
+        Err(without_pause())
+    }
 
     /// Tells the guest of a sandbox that runs what it is to be. Making and starting one does it
     /// too; this is for whoever finds one that somebody may not have finished.
@@ -177,6 +206,11 @@ pub trait Provider: Send + Sync {
     async fn remove_template(&self, name: &Permitted<TemplateName>) -> Result<(), ProviderError> {
         Err(ProviderError::NoTemplate { name: name.get().clone() })
     }
+}
+
+fn without_pause() -> ProviderError {
+    let reason = "this provider cannot pause sandboxes: stop it, which keeps its files";
+    ProviderError::Unsupported { reason: reason.to_owned() }
 }
 
 fn without_network() -> ProviderError {

@@ -1,6 +1,6 @@
 //! What a provider sees of a sandbox from outside.
 
-use domain::{Ending, Layer, Limit, SandboxId};
+use domain::{Ending, Layer, Limit, Rest, SandboxId};
 use serde::{Deserialize, Serialize};
 
 /// One sandbox as its provider sees it now.
@@ -23,6 +23,8 @@ pub struct Observed {
 pub enum Condition {
     /// Its guest can be reached.
     Running,
+    /// It stands still, and goes on where it was when it is resumed.
+    Paused(Rest),
     /// It ended. Its files are still there.
     Ended(Ending),
 }

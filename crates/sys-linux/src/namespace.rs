@@ -30,6 +30,11 @@ impl Namespaces {
             | libc::CLONE_NEWUTS
             | libc::CLONE_NEWCGROUP) as u64,
     );
+    /// Those of a sandbox that whoever restores it is in already: user, mount, host name, cgroup.
+    pub const WAKING: Self = Self(
+        (libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWUTS | libc::CLONE_NEWCGROUP)
+            as u64,
+    );
     /// What an ordinary user's engine needs of its own to go into a sandbox's and come back:
     /// mount, network, host name.
     pub const SURROUNDINGS: Self =

@@ -10,7 +10,7 @@ use toml::Value;
 use crate::failure::Failure;
 
 /// Every key that may be in it.
-pub(crate) const KEYS: [&str; 22] = [
+pub(crate) const KEYS: [&str; 23] = [
     "listen",
     "domain",
     "hosts",
@@ -24,6 +24,7 @@ pub(crate) const KEYS: [&str; 22] = [
     "max_disk",
     "allow_unenforced",
     "retention",
+    "pause_grace",
     "database",
     "reserve_disk",
     "reserve_memory",

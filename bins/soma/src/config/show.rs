@@ -90,6 +90,7 @@ impl Settings {
             max_disk,
             allow_unenforced,
             retention,
+            pause_grace,
             database,
             reserve_disk,
             reserve_memory,

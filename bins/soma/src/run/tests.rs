@@ -51,7 +51,7 @@ impl Ground for InMemory {
 
     async fn look(&self, _id: &str) -> Option<Seen> {
         match self.provider.inspect(&self.id).await.ok()?.condition {
-            Condition::Running => Some(Seen::Running),
+            Condition::Running | Condition::Paused(_) => Some(Seen::Running),
             Condition::Ended(why) => Some(Seen::Ended(why.to_string())),
         }
     }

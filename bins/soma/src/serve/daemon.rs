@@ -82,6 +82,7 @@ async fn serve(
     let options = control::Options {
         rules: settings.rules(),
         retention: settings.retention.value.0,
+        grace: settings.pause_grace.value.0,
         network: settings.network_default.value.0,
         packages: settings.code_packages.value.0.clone(),
         secret: private::secret(&folder).map_err(|error| Failure::own(&error))?,
@@ -95,8 +96,9 @@ async fn serve(
     let journal = journal(&folder)?;
     let opened = Control::open(Arc::new(provider), Arc::clone(&store), journal.clone(), options);
     let (control, found) = opened.await.map_err(|error| Failure::own(&error))?;
-    if found.running + found.ended > 0 {
-        info!(running = found.running, ended = found.ended, "sandboxes were found again");
+    if found.running + found.paused + found.ended > 0 {
+        let (running, paused, ended) = (found.running, found.paused, found.ended);
+        info!(running, paused, ended, "sandboxes were found again");
     }
     let addresses = Addresses {
         domain: settings.domain.value.clone(),

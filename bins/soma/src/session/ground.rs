@@ -93,7 +93,8 @@ impl Existing {
     /// The sandbox that is called so, which has to run.
     pub(crate) async fn find(client: Client, which: &str) -> Result<(Self, Sandbox), Failure> {
         let sandbox = client.get(which).await?;
-        if sandbox.state != "running" && sandbox.state != "starting" {
+        let states = ["starting", "running", "pausing", "paused", "unpausing"];
+        if !states.contains(&sandbox.state.as_str()) {
             let reason = sandbox.reason.as_deref().map(|reason| format!(": {reason}"));
             let (state, reason) = (&sandbox.state, reason.unwrap_or_default());
             let message = format!("sandbox `{which}` is {state}{reason}");

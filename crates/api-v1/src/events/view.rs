@@ -24,7 +24,7 @@ pub struct Happening {
     pub request: Option<String>,
     /// What: `creation_asked`, `creation_failed`, `state_changed`, `timeout_set`,
     /// `timeout_failed`, `limits_set`, `limits_failed`, `network_changed`, `network_failed`,
-    /// `deletion_failed`, `found`, `missing`, `name_taken_off`, or what a later version knows.
+    /// `pause_failed`, `resume_failed`, `deletion_failed`, `found`, `missing`, `name_taken_off`, or what a later version knows.
     pub what: String,
     /// Whether it worked.
     pub result: EventResult,
@@ -142,6 +142,8 @@ impl Happening {
             Happened::NetworkFailed { .. } => "network_failed",
             Happened::StartFailed { .. } => "start_failed",
             Happened::StopFailed { .. } => "stop_failed",
+            Happened::PauseFailed { .. } => "pause_failed",
+            Happened::ResumeFailed { .. } => "resume_failed",
             Happened::DeletionFailed { .. } => "deletion_failed",
             Happened::Missing => "missing",
             Happened::Later { what } => what,

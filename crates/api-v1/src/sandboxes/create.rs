@@ -53,7 +53,8 @@ pub struct Create {
     /// Whether it may run for ever; `timeout` then does not count.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unlimited_time: Option<bool>,
-    /// Whether to pause it when its time is over. Pausing comes with a later release.
+    /// Whether to pause it when its time is over; without it the sandbox stops, and its files are
+    /// kept.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub auto_pause: Option<bool>,
     /// Variables that every command in it sees.
@@ -91,7 +92,7 @@ pub enum OnExit {
     Keep,
     /// It ends, and its files stay.
     Stop,
-    /// It is paused. Pausing comes with a later release.
+    /// It is paused and put on the disk at once, where the host can do that.
     Pause,
     /// It is deleted.
     Destroy,
@@ -143,12 +144,17 @@ impl Create {
                 Lived::Kept => Lifetime::Kept,
                 Lived::Connection => Lifetime::WithCaller,
             },
-            on_timeout: OnTimeout::Stop,
+            on_timeout: match self.auto_pause {
+                Some(true) => OnTimeout::Pause,
+                _ => OnTimeout::Stop,
+            },
             on_exit: match self.on_exit {
                 OnExit::Keep => domain::OnExit::Keep,
-                OnExit::Stop | OnExit::Pause => domain::OnExit::Stop,
+                OnExit::Stop => domain::OnExit::Stop,
+                OnExit::Pause => domain::OnExit::Pause,
                 OnExit::Destroy => domain::OnExit::Destroy,
             },
+            auto_resume: true,
             asked: None,
             secure: true,
             allow_unenforced: self.allow_unenforced.unwrap_or(usual.allow_unenforced),
@@ -182,15 +188,6 @@ impl Create {
 
     /// Says what this release has not got, instead of giving less than was asked for.
     fn refuse_what_is_not_there_yet(&self) -> Result<(), ApiError> {
-        if self.auto_pause == Some(true) {
-            let error = "pausing comes with a later release: leave it out, and the sandbox stops \
-                         at its timeout with its files kept";
-            return Err(ApiError::wrong("auto_pause", error));
-        }
-        if self.on_exit == OnExit::Pause {
-            let error = "pausing comes with a later release: say `stop`, and its files are kept";
-            return Err(ApiError::wrong("on_exit", error));
-        }
         if self.mounts.as_ref().is_some_and(|mounts| !mounts.is_empty()) {
             return Err(ApiError::wrong("mounts", "mounts come with a later release"));
         }
@@ -250,7 +247,6 @@ mod tests {
             (r#"{"vcpu": -1}"#, "vcpu"),
             (r#"{"memory": 18446744073709551615}"#, "memory"),
             (r#"{"name": "Not Good"}"#, "name"),
-            (r#"{"auto_pause": true}"#, "auto_pause"),
             (r#"{"mounts": [{}]}"#, "mounts"),
             (
                 r#"{"network_policy": {"mode": "custom", "allow_domains": ["a"]}}"#,

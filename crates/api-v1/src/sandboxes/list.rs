@@ -50,10 +50,11 @@ pub struct Query {
 }
 
 /// The states by name.
-const STATES: [&str; 10] = [
+const STATES: [&str; 11] = [
     "starting",
     "snapshotting",
     "running",
+    "pausing",
     "paused",
     "unpausing",
     "stopping",

@@ -88,7 +88,7 @@ impl From<&Lease> for Sandbox {
             timeout_at: lease.until.map(domain::Timestamp::seconds),
             state: lease.state.name().to_owned(),
             reason: lease.state.reason(),
-            auto_pause: false,
+            auto_pause: lease.on_timeout == domain::OnTimeout::Pause,
             created_at: lease.created_at.to_string(),
             state_change_time: lease.changed_at.to_string(),
             labels: lease.labels.clone(),

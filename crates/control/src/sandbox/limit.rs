@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use domain::{Happened, Lease, State};
+use domain::{Happened, Lease};
 use policy::{Action, Caller};
 
 use super::{Command, Handle, Task};
@@ -25,9 +25,7 @@ impl Task {
         caller: &Caller,
         change: LimitChange,
     ) -> Result<Arc<Lease>, ControlError> {
-        let State::Running(_) = &self.lease.state else {
-            return Err(self.wrong_state());
-        };
+        self.go_on(caller).await?;
         let limits = change.applied_to(&self.lease.spec.limits).check()?;
         let action = Action::Limit(&self.lease, &limits);
         let permitted = self.shared.rules.decide(caller, action, self.lease.id.clone())?;

@@ -28,6 +28,9 @@ impl Task {
         caller: &Caller,
         wish: NetworkWish,
     ) -> Result<Arc<Lease>, ControlError> {
+        if matches!(self.lease.state, State::Paused(_)) {
+            self.resume(caller).await?;
+        }
         let runs = matches!(self.lease.state, State::Running(_));
         let is_whole = self.lease.state.as_ended().is_some() && !self.lease.damaged;
         if !runs && !is_whole {

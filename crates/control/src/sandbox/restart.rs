@@ -31,12 +31,15 @@ impl Task {
         if matches!(self.lease.state, State::Running(_)) {
             return Ok(Arc::clone(&self.published.borrow()));
         }
+        if matches!(self.lease.state, State::Paused(_)) {
+            return self.resume(caller).await;
+        }
         let before = self.lease.state.as_ended().filter(|_| !self.lease.damaged);
         let Some(before) = before else { return Err(self.wrong_state()) };
         let (permitted, since) = (self.permit(caller)?, self.lease.changed_at);
         let starting = before.start();
         self.enter(State::Starting(starting.clone()), now(), caller).await;
-        match self.shared.provider.start(&permitted, &self.lease.spec).await {
+        match self.shared.provider.start(&permitted, &self.spec()).await {
             Ok(seen) => {
                 let at = now();
                 self.lease.unenforced = seen.unenforced;
@@ -58,14 +61,20 @@ impl Task {
     /// Ends the sandbox and keeps its files. One that ended already is left alone.
     pub(super) async fn stop(&mut self, caller: &Caller) -> Result<Arc<Lease>, ControlError> {
         match &self.lease.state {
-            State::Running(_) => {}
+            State::Running(_) | State::Paused(_) => {}
             State::Stopped(_) => return Ok(Arc::clone(&self.published.borrow())),
             _ => return Err(self.wrong_state()),
         }
         let permitted = self.permit(caller)?;
         self.shared.provider.stop(&permitted).await?;
-        if let State::Running(running) = self.lease.state.clone() {
-            self.enter(running.ended(Ending::Stopped), now(), caller).await;
+        match self.lease.state.clone() {
+            State::Running(running) => {
+                self.enter(running.ended(Ending::Stopped), now(), caller).await;
+            }
+            State::Paused(paused) => {
+                self.enter(paused.ended(Ending::Stopped), now(), caller).await;
+            }
+            _ => {}
         }
         Ok(Arc::clone(&self.published.borrow()))
     }
@@ -125,11 +134,22 @@ impl Task {
             return false;
         }
         match (&self.lease.state, seen.map(|seen| seen.condition)) {
-            (State::Running(_), Some(Condition::Ended(ending))) => self.end(Some(ending)).await,
-            (State::Running(_), None) => self.end(None).await,
+            (State::Running(_) | State::Paused(_), Some(Condition::Ended(ending))) => {
+                self.end(Some(ending)).await
+            }
+            (State::Running(_) | State::Paused(_), None) => self.end(None).await,
+            // Why it is kept in memory only this task knows.
+            (State::Paused(paused), Some(Condition::Paused(rest)))
+                if paused.rest.name() == rest.name() =>
+            {
+                false
+            }
             (State::Deleting(_), _) => self.delete(&soma).await.is_ok(),
             // It was found missing once, or somebody started it without us.
-            (State::Stopped(_) | State::Failed(_), Some(condition)) => {
+            (
+                State::Running(_) | State::Paused(_) | State::Stopped(_) | State::Failed(_),
+                Some(condition),
+            ) => {
                 let state = find::state_of(&condition);
                 if state != self.lease.state {
                     self.enter(state, at, &soma).await;

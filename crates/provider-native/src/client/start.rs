@@ -134,7 +134,11 @@ fn has_answer(socket: &OwnedFd) -> bool {
 
 /// Starts an engine that outlives this process.
 fn start(home: &Home, program: &Path) -> Result<Child, ProviderError> {
-    sys_linux::command::command(program)
+    let mut command = sys_linux::command::command(program);
+    if let Some(criu) = std::env::var_os("SOMA_CRIU") {
+        command.env("SOMA_CRIU", criu);
+    }
+    command
         .arg("engine")
         .arg(word("--home=", home.path()))
         .arg("--detach")

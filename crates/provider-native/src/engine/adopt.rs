@@ -20,6 +20,7 @@ use super::imports::Import;
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
 use crate::cgroup::Group;
+use crate::checkpoint::{AWOKEN, NEW, is_asleep};
 use crate::disk::{self, Storage};
 use crate::launch::SUPERVISOR;
 use crate::manifest::Manifest;
@@ -119,7 +120,14 @@ impl Engine {
     }
 
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
-        let body = manifest.processes().and_then(|[first, supervisor]| {
+        let asleep = is_asleep(folder);
+        // What was not finished is worth nothing, and neither is what was used up.
+        for left in [NEW, AWOKEN] {
+            let _ = crate::remove::remove(&folder.join(left));
+        }
+        // As long as its images are there, whatever lives of it has not run since.
+        let processes = manifest.processes().filter(|_| !asleep);
+        let body = processes.and_then(|[first, supervisor]| {
             let open = || {
                 let group = Group::named(&self.host.hierarchies, &manifest.slot);
                 reopen(folder, manifest, group, first, supervisor)
@@ -146,7 +154,8 @@ impl Engine {
             self.bodies.insert(key, body);
         } else {
             self.remove_group(&manifest.slot, PATIENCE);
-            sandbox.ending = Some(manifest.ending(folder));
+            sandbox.asleep = asleep;
+            sandbox.ending = (!asleep).then(|| manifest.ending(folder));
         }
         self.sandboxes.insert(manifest.id.clone(), sandbox);
     }
@@ -222,6 +231,7 @@ fn reopen(
     let first_descriptor = pidfd_open(first, PidfdFlags::empty())?;
     let reach = Reach::open(first, first_descriptor).map_err(io::Error::other)?;
     let supervisor_descriptor = pidfd_open(supervisor, PidfdFlags::empty())?;
+    let frozen = group.is_to_be_frozen();
     Ok(Body {
         slot: manifest.slot.clone(),
         folder: folder.to_owned(),
@@ -240,6 +250,11 @@ fn reopen(
         owner: Some(manifest.id.clone()),
         unanswered: VecDeque::new(),
         until_end: Vec::new(),
+        frozen,
+        pausing: None,
+        sleeping: None,
+        hold: None,
+        used_up: false,
     })
 }
 

@@ -19,6 +19,8 @@ use sys_linux::namespace::{Namespaces, Side, fork, leave};
 use sys_linux::process::unblock_signals;
 
 use super::clients::Waiter;
+use super::hibernate::Sleeping;
+use super::pause::Pausing;
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 use crate::ids::IdRange;
@@ -34,6 +36,7 @@ pub(super) const LONGEST_LAUNCH: Duration = Duration::from_secs(30);
 /// The same for one that copies an image's files first.
 pub(super) const LONGEST_COPY: Duration = Duration::from_mins(15);
 
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Body {
     /// The name of its cgroups.
     pub(super) slot: String,
@@ -61,12 +64,24 @@ pub(super) struct Body {
     pub(super) unanswered: VecDeque<Given>,
     /// Who hears why it ended.
     pub(super) until_end: Vec<Waiter>,
+    /// Whether it stands still.
+    pub(super) frozen: bool,
+    /// It is about to.
+    pub(super) pausing: Option<Pausing>,
+    /// It is being put on the disk.
+    pub(super) sleeping: Option<Sleeping>,
+    /// It was restored, and does nothing before a byte is written here.
+    pub(super) hold: Option<OwnedFd>,
+    /// Its images were used up, and are to be removed.
+    pub(super) used_up: bool,
 }
 
 /// An order that was given.
 pub(super) struct Given {
     /// Who is to hear that it was obeyed.
     waiter: Option<Waiter>,
+    /// Whether the sandbox is frozen once it was.
+    then_freeze: bool,
     since: Instant,
 }
 
@@ -79,6 +94,8 @@ pub(super) enum Obeyed {
     TooLate(Waiter),
     /// It could not be done.
     No(Waiter),
+    /// Its clock is switched off, so that it can be frozen; or it is not.
+    ClockOff(bool),
 }
 
 pub(super) enum Stage {
@@ -145,18 +162,31 @@ impl Body {
         self.give(&[b"T".as_slice(), &milliseconds.to_le_bytes()].concat(), waiter)
     }
 
+    /// Has the supervisor switch its clock off. It is frozen too, and would find its time to be over
+    /// when it goes on.
+    pub(super) fn order_no_time(&mut self) -> Result<(), Failure> {
+        self.order_time(None, None)?;
+        self.unanswered.back_mut().into_iter().for_each(|given| given.then_freeze = true);
+        Ok(())
+    }
+
     fn give(&mut self, order: &[u8], waiter: Option<Waiter>) -> Result<(), Failure> {
         let step = "give the supervisor an order";
         let link = self.link.as_ref().ok_or(io::ErrorKind::NotConnected).map_err(io::Error::from);
         let link = link.step(step)?;
         fdpass::send(link, order, &[], SendFlags::DONTWAIT).step(step)?;
-        self.unanswered.push_back(Given { waiter, since: Instant::now() });
+        let given = Given { waiter, then_freeze: false, since: Instant::now() };
+        self.unanswered.push_back(given);
         Ok(())
     }
 
     /// Takes the supervisor's answer to the oldest order.
     pub(super) fn hear_answer(&mut self, answer: &[u8]) -> Option<Obeyed> {
-        let waiter = self.unanswered.pop_front()?.waiter?;
+        let given = self.unanswered.pop_front()?;
+        if given.then_freeze {
+            return Some(Obeyed::ClockOff(answer == b"."));
+        }
+        let waiter = given.waiter?;
         Some(match answer {
             b"." => Obeyed::Yes(waiter),
             b"x" => Obeyed::TooLate(waiter),
@@ -182,7 +212,7 @@ impl Body {
 
     /// Whether somebody waits for the supervisor.
     pub(super) fn is_waited_for(&self) -> bool {
-        self.unanswered.iter().any(|given| given.waiter.is_some())
+        self.pausing.is_some() || self.unanswered.iter().any(|given| given.waiter.is_some())
     }
 
     /// Whether it stands and is about to fall: its first process or its supervisor ended, and
@@ -209,11 +239,20 @@ impl Body {
         match &self.stage {
             Stage::Ready(reach) => {
                 let _ = pidfd_send_signal(&reach.first_descriptor, Signal::KILL);
+                self.let_go();
             }
             Stage::Launching { .. } => self.kill_all(),
             Stage::Ending { .. } => return,
         }
         self.stage = Stage::Ending { since: Instant::now() };
+    }
+
+    /// Lets it go on if it stands still: to end, since it was told so.
+    pub(super) fn let_go(&mut self) {
+        if std::mem::take(&mut self.frozen) || self.pausing.is_some() {
+            // Where this fails it is tried again with every kill.
+            let _ = self.group.thaw();
+        }
     }
 
     /// What takes too long is helped along.

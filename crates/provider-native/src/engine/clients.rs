@@ -3,15 +3,16 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use domain::{Ending, Lifetime, SandboxId};
+use domain::{Ending, Layer, Lifetime, Rest, SandboxId};
 use provider::{Condition, Observed};
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{RecvFlags, SocketFlags, accept_with};
 
-use super::bodies::Stage;
+use super::bodies::{Body, Stage};
 use super::client::Client;
 use super::lifecycle::Sandbox;
 use super::{Engine, Key, reach};
+use crate::checkpoint::WOKEN;
 use crate::failure::Step;
 use crate::missing;
 use crate::verbs::{Answer, Record, Refusal, Reply, Request, Verb, Wish, version};
@@ -74,6 +75,7 @@ impl Engine {
         for sandbox in self.sandboxes.values_mut() {
             sandbox.watching.retain(|waiter| waiter.client != key);
             sandbox.resting.retain(|waiter| waiter.client != key);
+            sandbox.dozing.retain(|waiter| waiter.client != key);
         }
         self.abandon_imports_of(key);
         let own: Vec<SandboxId> = self
@@ -93,6 +95,9 @@ impl Engine {
             Verb::Destroy { id } => self.destroy(waiter, &id),
             Verb::Start { id, timeout, reserves } => self.start(waiter, &id, timeout, &reserves),
             Verb::Stop { id } => self.stop(waiter, &id),
+            Verb::Pause { id } => self.pause(waiter, &id),
+            Verb::Hibernate { id } => self.hibernate(waiter, &id),
+            Verb::Resume { id, timeout, reserves } => self.resume(waiter, &id, timeout, &reserves),
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {
                 let answer = self.observe(&id).map(Answer::Observed).ok_or(Refusal::NotFound);
@@ -227,6 +232,9 @@ impl Engine {
             before: None,
             reserved: None,
             damage: None,
+            asleep: false,
+            waking: false,
+            dozing: Vec::new(),
             doomed: false,
             waiting: vec![waiter],
             watching: Vec::new(),
@@ -259,8 +267,12 @@ impl Engine {
         if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
         }
+        if sandbox.asleep {
+            return Err(Refusal::Paused);
+        }
         let body = sandbox.body.and_then(|key| self.bodies.get(&key));
         match body.map(|body| &body.stage) {
+            Some(Stage::Ready(_)) if body.is_some_and(Body::stands_still) => Err(Refusal::Paused),
             Some(Stage::Ready(reach)) if !sandbox.doomed => {
                 let stream = reach::dial_guest(&reach.network, &self.host.network);
                 Ok(stream.step("reach the guest")?)
@@ -281,13 +293,18 @@ impl Engine {
     pub(super) fn observe(&self, id: &SandboxId) -> Option<Observed> {
         let sandbox = self.sandboxes.get(id)?;
         let condition = match (sandbox.known_ending(), self.is_running(id)) {
+            _ if sandbox.asleep => Condition::Paused(Rest::Hibernated),
             (Some(ending), _) => Condition::Ended(ending.clone()),
-            (None, true) => Condition::Running,
+            (None, true) => self.rest(id).map_or(Condition::Running, Condition::Paused),
             // On its way: who asked for it has no answer yet, so for others it is not there.
             (None, false) => return None,
         };
         let unenforced = sandbox.unenforced.clone();
-        let missing_layers = self.host.missing_layers();
+        let mut missing_layers = self.host.missing_layers();
+        let folder = self.host.options.home.sandbox(id);
+        if folder.join(WOKEN).exists() && !missing_layers.contains(&Layer::Landlock) {
+            missing_layers.push(Layer::Landlock);
+        }
         let is_kept = sandbox.lifetime == Lifetime::Kept;
         Some(Observed { id: id.clone(), condition, is_kept, unenforced, missing_layers })
     }

@@ -61,6 +61,7 @@ impl Engine {
         waiting.extend(std::mem::take(&mut sandbox.again).iter().map(|again| again.waiter));
         let mut watching = std::mem::take(&mut sandbox.watching);
         watching.append(&mut sandbox.resting);
+        watching.append(&mut sandbox.dozing);
         sandbox.doomed = true;
         match sandbox.body {
             Some(key) => self.bodies.get_mut(&key).into_iter().for_each(Body::kill),
@@ -91,6 +92,9 @@ impl Engine {
         let (waiting, disowned) = (body.give_up_orders(true), body.disowned);
         for waiter in waiting {
             self.answer(waiter, Err(Refusal::NotRunning(ending.clone())));
+        }
+        if self.fall_asleep(key) {
+            return;
         }
         if disowned {
             // Its owner may have another one on its way by now.
@@ -142,7 +146,10 @@ impl Engine {
         let resting = std::mem::take(&mut sandbox.resting);
         match (sandbox.lifetime, doomed) {
             (Lifetime::Kept, true) => self.remove_sandbox(&id),
-            (Lifetime::Kept, false) => self.start_when_swept(&id),
+            (Lifetime::Kept, false) => {
+                self.start_when_swept(&id);
+                self.wake_when_swept(&id);
+            }
             // No engine would ever take its folder for a sandbox: nobody need wait for that.
             (Lifetime::WithCaller, _) => {
                 if doomed {
@@ -154,6 +161,7 @@ impl Engine {
         for waiter in resting {
             self.answer(waiter, Ok(Answer::Done));
         }
+        self.tell_dozing(&id);
     }
 
     /// Removes the files of a sandbox that does not run. With one step they are not to be found as

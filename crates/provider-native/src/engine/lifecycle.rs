@@ -15,6 +15,7 @@ use super::clients::Waiter;
 use super::restart::Again;
 use super::{Engine, Key, limit, log, reach, restart};
 use crate::cgroup::Group;
+use crate::checkpoint::AWOKEN;
 use crate::disk::Storage;
 use crate::durable;
 use crate::failure::{Failure, Kind, Step};
@@ -46,6 +47,12 @@ pub(super) struct Sandbox {
     pub(super) reserved: Option<IdRange>,
     /// Why what is written down about it cannot be read.
     pub(super) damage: Option<String>,
+    /// Its processes are on the disk.
+    pub(super) asleep: bool,
+    /// Somebody wants it woken.
+    pub(super) waking: bool,
+    /// Who waits until nothing of it is in memory.
+    pub(super) dozing: Vec<Waiter>,
     /// It is being destroyed.
     pub(super) doomed: bool,
     /// Who waits for it to be made or to be gone.
@@ -76,6 +83,9 @@ impl Sandbox {
             before: None,
             reserved: None,
             damage: None,
+            asleep: false,
+            waking: false,
+            dozing: Vec::new(),
             doomed: false,
             waiting: Vec::new(),
             watching: Vec::new(),
@@ -106,6 +116,10 @@ pub(super) struct Plan {
     pub(super) ground: Ground,
     pub(super) limits: Limits,
     pub(super) owner: Option<SandboxId>,
+    /// The folder of the guest's program; this version's when unset.
+    pub(super) guest: Option<PathBuf>,
+    /// Whether its processes are restored.
+    pub(super) wake: bool,
 }
 
 impl Engine {
@@ -116,10 +130,14 @@ impl Engine {
             let Some(body) = self.bodies.get_mut(&key) else { continue };
             body.hurry();
             let late = body.give_up_orders(false);
+            let pausing = body.pausing.is_some();
             if matches!(body.stage, Stage::Ending { .. }) && body.is_dead() {
                 self.sweep(key);
             }
             self.excuse(late);
+            if pausing {
+                self.keep_pausing(key);
+            }
         }
         self.finish_imports();
         self.keep_egress();
@@ -195,7 +213,7 @@ impl Engine {
             let Some(id) = self.queue.pop_front() else { break };
             let Some(sandbox) = self.sandboxes.get(&id) else { continue };
             let limits = sandbox.limits.clone();
-            let launched = if sandbox.before.is_some() {
+            let launched = if sandbox.before.is_some() || sandbox.asleep {
                 self.launch_again(&id)
             } else {
                 let home = &self.host.options.home;
@@ -222,7 +240,8 @@ impl Engine {
         make_folder(&folder).step("make the sandbox's folder")?;
         let ids = self.take_ids();
         let plan = ids.and_then(|ids| {
-            let plan = Plan { slot, folder: folder.clone(), ids, ground, limits, owner };
+            let (folder, guest, wake) = (folder.clone(), None, false);
+            let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake };
             let launched = self.launch_in(plan, false);
             launched.inspect_err(|_| self.host.ranges.give_back(ids))
         });
@@ -240,15 +259,16 @@ impl Engine {
 
     /// Starts a launcher that works in a folder which is there.
     pub(super) fn launch_in(&mut self, plan: Plan, again: bool) -> Result<(), Failure> {
-        let Plan { slot, folder, ids, ground, limits, owner } = plan;
+        let Plan { slot, folder, ids, ground, limits, owner, guest, wake } = plan;
         let group = Group::named(&self.host.hierarchies, &slot);
         let ended = ended_name(&slot);
-        let guest = self.host.guest.clone();
+        let guest = guest.unwrap_or_else(|| self.host.guest.clone());
         let guest_name = guest.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let order = Order {
             home: self.host.options.home.clone(),
             folder: folder.clone(),
             again,
+            wake,
             ended: ended.clone(),
             ground: ground.clone(),
             guest,
@@ -260,7 +280,7 @@ impl Engine {
             wires: self.host.missing_wires.is_none(),
         };
         let copies = order.ground.needs_copy(&order.home, order.own_ids());
-        let longest = if copies { LONGEST_COPY } else { LONGEST_LAUNCH };
+        let longest = if copies || wake { LONGEST_COPY } else { LONGEST_LAUNCH };
         let launching = group.make().and_then(|()| launch::start(&order, &self.host.filters));
         let launching = launching.inspect_err(|_| {
             let _ = group.remove();
@@ -287,6 +307,11 @@ impl Engine {
             owner,
             unanswered: VecDeque::new(),
             until_end: Vec::new(),
+            frozen: false,
+            pausing: None,
+            sleeping: None,
+            hold: None,
+            used_up: false,
         };
         self.bodies.insert(key, body);
         Ok(())
@@ -302,8 +327,14 @@ impl Engine {
             let received = sys_linux::fdpass::receive(socket, &mut bytes, RecvFlags::DONTWAIT);
             match received {
                 Ok((length, _)) if length > 0 => {
+                    let used_up = std::mem::take(&mut body.used_up);
+                    let images = body.folder.join(AWOKEN);
                     if let Some(heard) = body.hear_answer(&bytes[..length]) {
                         self.pass_on(key, heard);
+                    }
+                    if used_up {
+                        // Its supervisor answers, so it runs.
+                        self.remove(images, None);
                     }
                 }
                 _ => body.link = None,
@@ -311,9 +342,11 @@ impl Engine {
             return;
         }
         let failure = match link::receive::<Report>(socket, RecvFlags::DONTWAIT) {
-            Ok(Some((Report::Ready { pid, steps }, mut descriptors))) => {
+            Ok(Some((Report::Ready { pid, steps }, descriptors))) => {
                 self.last_steps = steps;
-                let first = Pid::from_raw(pid).zip(descriptors.pop());
+                let mut descriptors = descriptors.into_iter();
+                let first = Pid::from_raw(pid).zip(descriptors.next());
+                body.hold = descriptors.next();
                 let reach = first.map(|(first, descriptor)| Reach::open(first, descriptor));
                 match reach {
                     Some(Ok(reach)) => return self.stand_up(key, reach),
@@ -368,6 +401,7 @@ impl Engine {
             Ok(()) => {
                 self.prepare_after = Instant::now() + PREPARE_LATER;
                 self.attach(id);
+                self.let_run(key, id);
                 let made = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
                 self.answer_waiting(id, &made);
             }
@@ -425,6 +459,10 @@ impl Engine {
     pub(super) fn give_up(&mut self, id: &SandboxId, failure: &Failure) {
         self.answer_waiting(id, &Err(Refusal::Failed(failure.clone())));
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        sandbox.waking = false;
+        if sandbox.asleep {
+            return;
+        }
         match sandbox.before.take() {
             Some(ending) => self.note_end(id, &ending),
             None => drop(self.sandboxes.remove(id)),

@@ -26,6 +26,9 @@ impl Engine {
         if let Some(ending) = sandbox.known_ending() {
             return Err(Refusal::NotRunning(ending.clone()));
         }
+        if sandbox.asleep {
+            return Err(Refusal::Paused);
+        }
         let (before, unenforced) = (sandbox.limits.clone(), sandbox.unenforced.clone());
         let lifetime = sandbox.lifetime;
         // How long it lives is its supervisor's to keep.
@@ -35,6 +38,9 @@ impl Engine {
         self.refuse_what_nothing_holds(&before, &limits, &unenforced)?;
         let body = sandbox.body.and_then(|key| self.bodies.get(&key)).ok_or(Refusal::NotFound)?;
         let Stage::Ready(reach) = &body.stage else { return Err(Refusal::NotFound) };
+        if body.stands_still() {
+            return Err(Refusal::Paused);
+        }
         refuse_less_than_is_used(&before, &limits, body.group.memory_in_use())?;
 
         let changed = body.group.limit(&limits).map_err(|failure| {

@@ -12,6 +12,7 @@ use super::Engine;
 use super::bodies::Body;
 use super::clients::Waiter;
 use super::lifecycle::{Plan, Sandbox};
+use crate::checkpoint::WOKEN;
 use crate::disk::Storage;
 use crate::failure::{Failure, Kind, Step};
 use crate::manifest::{self, Manifest, Process};
@@ -46,6 +47,10 @@ impl Engine {
                 sandbox.again.push(again);
             }
             return;
+        }
+        if self.sandboxes.get(id).is_some_and(|sandbox| sandbox.asleep) {
+            let reason = format!("sandbox `{id}` is paused: resume it, or stop it first");
+            return self.answer(waiter, Err(Refusal::Conflict(reason)));
         }
         if self.is_running(id) {
             let answer = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
@@ -115,14 +120,18 @@ impl Engine {
             return Err(Failure::new("start the sandbox", "it is gone", Kind::Broken));
         };
         let (limits, reserved) = (sandbox.limits.clone(), sandbox.reserved);
+        let sandbox_wakes = sandbox.asleep;
         let slot = random_id().step("choose a name")?.to_string();
         // Without mounts that shift ids, what it wrote is owned by the ids that it had.
         let ids = match self.host.storage(&limits) {
             Storage::Disk(_) => self.take_ids()?,
             Storage::Folder => reserved.unwrap_or_else(|| manifest.ids()),
         };
-        let owner = Some(id.clone());
-        let plan = Plan { slot, folder, ids, ground: manifest.ground(), limits, owner };
+        let (owner, wake) = (Some(id.clone()), sandbox_wakes);
+        // Its processes run the guest that they ran.
+        let guest = wake.then(|| self.host.options.home.guests().join(&manifest.guest));
+        let ground = manifest.ground();
+        let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake };
         self.launch_in(plan, true).inspect_err(|_| {
             if reserved.is_none() {
                 self.host.ranges.give_back(ids);
@@ -143,6 +152,9 @@ impl Engine {
     /// Whether it takes a moment until nothing of it runs.
     fn ask_to_stop(&mut self, id: &SandboxId) -> Result<bool, Refusal> {
         let sandbox = self.find(id)?;
+        if sandbox.asleep {
+            return self.give_processes_up(id).map(|()| false);
+        }
         if sandbox.before.is_some() {
             let reason = format!("sandbox `{id}` is being started: stop it when it runs");
             return Err(Refusal::Conflict(reason));
@@ -152,12 +164,17 @@ impl Engine {
         let Some(body) = key.and_then(|key| self.bodies.get_mut(&key)) else {
             return Ok(false);
         };
+        if body.sleeping.is_some() {
+            let reason = format!("sandbox `{id}` is being put on the disk: stop it when it is");
+            return Err(Refusal::Conflict(reason));
+        }
         if is_open
             && let Err(failure) = body.order(b"S")
             && !body.has_ended()
         {
             return Err(failure.into());
         }
+        body.let_go();
         Ok(true)
     }
 }
@@ -179,5 +196,8 @@ pub(super) fn write_manifest(
     };
     before.started(again, processes).write(&body.folder).step(step)?;
     let _ = fs::remove_file(body.folder.join(ended));
+    if body.hold.is_none() {
+        let _ = fs::remove_file(body.folder.join(WOKEN));
+    }
     Ok(())
 }

@@ -159,6 +159,7 @@ impl Engine {
         if let Err(failure) = body.order(b"F") {
             log(&failure.to_string());
         }
+        body.let_go();
     }
 }
 

@@ -63,8 +63,14 @@ impl Engine {
         let timeout = timeout.map(|timeout| timeout.max(Duration::from_millis(1)));
         let limits = Limits { timeout, ..sandbox.limits.clone() };
         limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
+        if sandbox.asleep {
+            return Err(Refusal::Paused);
+        }
         let key = sandbox.body.ok_or(Refusal::NotFound)?;
         let body = self.bodies.get_mut(&key).ok_or(Refusal::NotFound)?;
+        if body.stands_still() {
+            return Err(Refusal::Paused);
+        }
         match body.order_time(timeout, Some(waiter)) {
             // It ended in this moment, and nobody took note yet.
             Err(_) if body.has_ended() => {
@@ -77,6 +83,7 @@ impl Engine {
     /// Passes a supervisor's answer on to whoever gave the order.
     pub(super) fn pass_on(&mut self, key: Key, heard: Obeyed) {
         match heard {
+            Obeyed::ClockOff(is_off) => self.freeze(key, is_off),
             Obeyed::Yes(waiter) => self.answer(waiter, Ok(Answer::Done)),
             Obeyed::No(waiter) => {
                 let cause = "its supervisor could not set its clock";
@@ -130,7 +137,9 @@ impl Engine {
     pub(super) fn find(&self, id: &SandboxId) -> Result<&Sandbox, Refusal> {
         let sandbox = self.sandboxes.get(id).filter(|sandbox| !sandbox.doomed);
         sandbox
-            .filter(|sandbox| sandbox.known_ending().is_some() || self.is_running(id))
+            .filter(|sandbox| {
+                sandbox.asleep || sandbox.known_ending().is_some() || self.is_running(id)
+            })
             .ok_or(Refusal::NotFound)
     }
 }

@@ -24,6 +24,12 @@ use super::layers::new_file_system;
 use crate::cgroup::Group;
 use crate::failure::{Failure, Step};
 
+/// What the mounts do not let through.
+pub(super) const FLAGS: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
+    .union(MountAttrFlags::MOUNT_ATTR_NODEV)
+    .union(MountAttrFlags::MOUNT_ATTR_NOEXEC)
+    .union(MountAttrFlags::MOUNT_ATTR_RDONLY);
+
 /// The hierarchies that a sandbox gets to see, by their controllers: none for version 2.
 #[derive(Debug, Default)]
 pub(super) struct Shown(Vec<Vec<String>>);
@@ -51,7 +57,7 @@ impl Shown {
         place(&sys, root, "sys")?;
         let folder = make_folder(&make_folder(&sys, "fs").step(step)?, "cgroup").step(step)?;
         for controllers in &self.0 {
-            let Ok(mount) = mount(controllers, flags | MountAttrFlags::MOUNT_ATTR_RDONLY) else {
+            let Ok(mount) = mount(controllers, FLAGS) else {
                 continue;
             };
             match controllers.as_slice() {
@@ -87,7 +93,10 @@ fn controllers(line: &str, folders: &[impl AsRef<Path>]) -> Option<Vec<String>> 
     })
 }
 
-fn mount(controllers: &[String], attributes: MountAttrFlags) -> rustix::io::Result<OwnedFd> {
+pub(super) fn mount(
+    controllers: &[String],
+    attributes: MountAttrFlags,
+) -> rustix::io::Result<OwnedFd> {
     let kind = if controllers.is_empty() { "cgroup2" } else { "cgroup" };
     let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
     fsconfig_set_string(&context, "source", "cgroup")?;

@@ -6,8 +6,9 @@ use rustix::process::{
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set,
-    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs,
-    set_thread_groups, set_thread_res_gid, set_thread_res_uid,
+    configure_capability_in_ambient_set, remove_capability_from_bounding_set, set_capabilities,
+    set_keep_capabilities, set_no_new_privs, set_thread_groups, set_thread_res_gid,
+    set_thread_res_uid,
 };
 
 use super::Order;
@@ -83,6 +84,34 @@ pub(super) fn become_base(ids: IdRange) -> Result<(), Failure> {
     // Whoever changes its id belongs to the host's root for `/proc`, and an engine of a user's
     // is not that: it could not map the ids of the first process.
     set_dumpable_behavior(DumpableBehavior::Dumpable).step(step)
+}
+
+/// What CRIU may do outside a sandbox while it dumps it: see and hold its processes, and write their
+/// images. Inside, it is the one who made the sandbox's namespaces, and may do everything.
+const OF_DUMPER: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::CHECKPOINT_RESTORE)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::DAC_READ_SEARCH)
+    .union(CapabilitySet::NET_ADMIN)
+    .union(CapabilitySet::SYS_CHROOT);
+
+/// Becomes the sandbox's base id for the program that is executed next, with what it needs to dump.
+pub(crate) fn become_dumper(ids: IdRange) -> Result<(), Failure> {
+    let step = "become the sandbox's base id";
+    become_base(ids)?;
+    let own = capabilities(None).step(step)?.permitted & OF_DUMPER;
+    set_capabilities(None, CapabilitySets { effective: own, permitted: own, inheritable: own })
+        .step(step)?;
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        if own.contains(capability) {
+            configure_capability_in_ambient_set(capability, true).step(step)?;
+        }
+    }
+    Ok(())
 }
 
 /// Limits the processes of all in the sandbox together, where no cgroup does.

@@ -61,7 +61,7 @@ const HIDDEN: [&str; 14] = [
 const READ_ONLY: [&str; 4] = ["bus", "irq", "sys", "sysrq-trigger"];
 
 /// No namespaces within namespaces: they widen what the kernel exposes, and cannot be dumped.
-const FORBIDDEN_NAMESPACES: [&str; 8] =
+pub(super) const FORBIDDEN_NAMESPACES: [&str; 8] =
     ["cgroup", "ipc", "mnt", "net", "pid", "time", "user", "uts"];
 
 /// The first process's life before the guest. Comes back only when it failed.
@@ -173,7 +173,7 @@ fn execute(
     Err(error).step(step)
 }
 
-fn await_word(outside: &OwnedFd) -> Result<Vec<OwnedFd>, Failure> {
+pub(super) fn await_word(outside: &OwnedFd) -> Result<Vec<OwnedFd>, Failure> {
     let step = "listen to the launcher";
     match link::receive::<Word>(outside, RecvFlags::empty()).step(step)? {
         Some((_, descriptors)) => Ok(descriptors),

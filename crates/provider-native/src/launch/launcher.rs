@@ -18,12 +18,13 @@ use sys_linux::process::unblock_signals;
 use super::cgroups::Shown;
 use super::inside::{self, Word};
 use super::layers::{Layers, Parts, open_layer};
-use super::{Order, Report, SUPERVISOR, identity};
+use super::{Order, Report, SUPERVISOR, identity, wake};
 use crate::cgroup::Part;
 use crate::disk::{self, Storage};
 use crate::failure::{Failure, Kind, Step};
 use crate::missing;
 use crate::seccomp::Filters;
+use crate::template::Folders;
 
 /// The launcher's whole life. Comes back only when it failed, which it has reported.
 pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
@@ -32,7 +33,7 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
     let made = closed
         .and_then(|()| unblock_signals().step("listen to signals again"))
         .and_then(|()| identity::set_usual_limits(order.open_files))
-        .and_then(|()| make(order, filters));
+        .and_then(|()| if order.wake { wake::make(order, engine) } else { make(order, filters) });
     match made {
         Ok(made) => {
             let (first, failure) = (made.first_descriptor.try_clone(), supervise(made, engine));
@@ -45,21 +46,34 @@ pub(super) fn run(order: &Order, filters: &Filters, engine: &OwnedFd) {
 }
 
 /// A sandbox that stands, and what its supervisor needs.
-struct Made {
-    first: Pid,
-    first_descriptor: OwnedFd,
-    control: OwnedFd,
-    record: File,
-    program: File,
-    steps: Vec<(String, u64)>,
+pub(super) struct Made {
+    pub(super) first: Pid,
+    pub(super) first_descriptor: OwnedFd,
+    pub(super) control: OwnedFd,
+    pub(super) record: File,
+    pub(super) program: File,
+    pub(super) steps: Vec<(String, u64)>,
+    /// Whether the engine knows of it already.
+    pub(super) told: bool,
 }
 
-fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
-    let mut watch = Watch::start();
+/// What is there before a sandbox is.
+pub(super) struct Prepared {
+    /// The files of the template.
+    pub(super) folders: Folders,
+    /// The mount of what the sandbox writes.
+    pub(super) storage: OwnedFd,
+    pub(super) control: OwnedFd,
+    pub(super) record: File,
+    pub(super) program: File,
+}
+
+/// Goes into the sandbox's cgroup, mounts its disk, and opens what its supervisor needs.
+pub(super) fn prepare(order: &Order, watch: &mut Watch) -> Result<Prepared, Failure> {
     let mover = enter_cgroup(order)?;
     let folders = order.ground.folders(&order.home, order.own_ids())?;
     watch.lap("find the template");
-    let storage = make_storage(order, &mut watch)?;
+    let storage = make_storage(order, watch)?;
     await_mover(mover)?;
     watch.lap("enter the cgroup");
 
@@ -75,6 +89,12 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
         .open(order.folder.join(&order.ended))
         .step("make the sandbox's record")?;
     let program = File::open(order.guest.join("guest")).step("open the guest's program")?;
+    Ok(Prepared { folders, storage, control, record, program })
+}
+
+fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
+    let mut watch = Watch::start();
+    let Prepared { folders, storage, control, record, program } = prepare(order, &mut watch)?;
     identity::become_base(order.ids)?;
     identity::limit_sandbox(order)?;
 
@@ -100,7 +120,8 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
         end(&first_descriptor);
         return Err(failure);
     }
-    Ok(Made { first, first_descriptor, control, record, program, steps: watch.laps })
+    let steps = watch.laps;
+    Ok(Made { first, first_descriptor, control, record, program, steps, told: false })
 }
 
 /// Has another process move this one into the sandbox's cgroup. The kernel takes its time for
@@ -218,7 +239,9 @@ fn supervise(made: Made, engine: &OwnedFd) -> Result<(), Failure> {
     identity::give_up_everything()?;
     let link = engine.try_clone().step(step)?;
     let pid = made.first.as_raw_pid();
-    report(engine, &Report::Ready { pid, steps: made.steps }, &[made.first_descriptor.as_fd()]);
+    if !made.told {
+        report(engine, &Report::Ready { pid, steps: made.steps }, &[made.first_descriptor.as_fd()]);
+    }
     let program = OwnedFd::from(made.program);
     keep_only(vec![made.control, made.record.into(), link, program]).step(step)?;
     // The program is at 6 now, open for this one use: `supervise` closes it first.
@@ -235,7 +258,7 @@ fn abandon(first: &OwnedFd, engine: &OwnedFd, failure: Failure) {
 }
 
 /// Kills the first process, and with it all that are in the sandbox.
-fn end(first: &OwnedFd) {
+pub(super) fn end(first: &OwnedFd) {
     let _ = pidfd_send_signal(first, Signal::KILL);
     let _ = rustix::process::waitid(
         rustix::process::WaitId::PidFd(first.as_fd()),
@@ -243,12 +266,16 @@ fn end(first: &OwnedFd) {
     );
 }
 
-fn tell(inside: &OwnedFd, word: &Word, descriptors: &[BorrowedFd<'_>]) -> Result<(), Failure> {
+pub(super) fn tell(
+    inside: &OwnedFd,
+    word: &Word,
+    descriptors: &[BorrowedFd<'_>],
+) -> Result<(), Failure> {
     link::send(inside, word, descriptors, SendFlags::empty()).step("talk to the first process")
 }
 
 /// The first process's answer: that a stage is done, or why it is not.
-fn hear(inside: &OwnedFd) -> Result<(), Failure> {
+pub(super) fn hear(inside: &OwnedFd) -> Result<(), Failure> {
     let step = "listen to the first process";
     match link::receive::<Result<(), Failure>>(inside, RecvFlags::empty()).step(step)? {
         Some((answer, _)) => answer,
@@ -256,23 +283,23 @@ fn hear(inside: &OwnedFd) -> Result<(), Failure> {
     }
 }
 
-fn report(engine: &OwnedFd, report: &Report, descriptors: &[BorrowedFd<'_>]) {
+pub(super) fn report(engine: &OwnedFd, report: &Report, descriptors: &[BorrowedFd<'_>]) {
     // An engine that is gone needs no report.
     let _ = link::send(engine, report, descriptors, SendFlags::empty());
 }
 
 /// Where the time goes.
-struct Watch {
+pub(super) struct Watch {
     last: Instant,
-    laps: Vec<(String, u64)>,
+    pub(super) laps: Vec<(String, u64)>,
 }
 
 impl Watch {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         Self { last: Instant::now(), laps: Vec::new() }
     }
 
-    fn lap(&mut self, step: &str) {
+    pub(super) fn lap(&mut self, step: &str) {
         let now = Instant::now();
         let micros = u64::try_from((now - self.last).as_micros()).unwrap_or(u64::MAX);
         self.laps.push((step.to_owned(), micros));

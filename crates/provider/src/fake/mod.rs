@@ -21,8 +21,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::{
-    Ending, ImageReport, Lifetime, Limits, NetworkEntry, NetworkPolicy, SandboxId, SandboxSpec,
-    TemplateName,
+    Ending, ImageReport, Lifetime, Limits, NetworkEntry, NetworkPolicy, Rest, SandboxId,
+    SandboxSpec, TemplateName,
 };
 use guest::Guest;
 use guest_proto::ByteStream;
@@ -54,6 +54,8 @@ struct Sandbox {
     until: Option<Instant>,
     changed: Arc<Notify>,
     ending: Option<Ending>,
+    /// How it is kept while it stands still, with what was left of its time.
+    paused: Option<Rest>,
     limits: Limits,
     network: NetworkPolicy,
     /// What it tried to reach.
@@ -114,7 +116,7 @@ impl Sandbox {
     fn observed(&self, id: &SandboxId) -> Observed {
         let condition = match &self.ending {
             Some(ending) => Condition::Ended(ending.clone()),
-            None => Condition::Running,
+            None => self.paused.clone().map_or(Condition::Running, Condition::Paused),
         };
         Observed {
             id: id.clone(),
@@ -151,6 +153,7 @@ impl Provider for FakeProvider {
             until: spec.limits.timeout.map(|timeout| Instant::now() + timeout),
             changed: Arc::default(),
             ending: None,
+            paused: None,
             limits: spec.limits.clone(),
             network: spec.network.clone(),
             reached: Vec::new(),
@@ -180,6 +183,7 @@ impl Provider for FakeProvider {
         let guest = self.with(id.get(), |sandbox| {
             let runs = sandbox.ending.is_none();
             sandbox.ending.get_or_insert(Ending::Stopped);
+            sandbox.paused = None;
             sandbox.changed.notify_waiters();
             runs.then(|| Arc::clone(&sandbox.guest))
         })?;
@@ -187,6 +191,53 @@ impl Provider for FakeProvider {
             guest.end().await;
         }
         Ok(())
+    }
+
+    async fn pause(&self, id: &Permitted<SandboxId>) -> Result<(), ProviderError> {
+        tokio::task::yield_now().await;
+        let id = id.get();
+        self.with(id, |sandbox| {
+            if let Some(why) = sandbox.ending.clone() {
+                return Err(ProviderError::NotRunning { id: id.clone(), why });
+            }
+            sandbox.paused.get_or_insert(Rest::Frozen { because: None });
+            sandbox.renew(None);
+            Ok(())
+        })?
+    }
+
+    async fn hibernate(&self, id: &Permitted<SandboxId>) -> Result<Rest, ProviderError> {
+        tokio::task::yield_now().await;
+        let id = id.get();
+        self.with(id, |sandbox| match (&mut sandbox.paused, sandbox.ending.clone()) {
+            (_, Some(why)) => Err(ProviderError::NotRunning { id: id.clone(), why }),
+            (Some(rest), None) => {
+                *rest = Rest::Hibernated;
+                Ok(rest.clone())
+            }
+            (None, None) => {
+                let reason = format!("sandbox `{id}` is not paused: pause it first");
+                Err(ProviderError::Conflict { reason })
+            }
+        })?
+    }
+
+    async fn resume(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+    ) -> Result<Observed, ProviderError> {
+        tokio::task::yield_now().await;
+        let id = id.get();
+        self.with(id, |sandbox| {
+            if let Some(why) = sandbox.ending.clone() {
+                return Err(ProviderError::NotRunning { id: id.clone(), why });
+            }
+            if sandbox.paused.take().is_some() {
+                sandbox.renew(spec.limits.timeout);
+            }
+            Ok(sandbox.observed(id))
+        })?
     }
 
     async fn set_up(
@@ -204,6 +255,7 @@ impl Provider for FakeProvider {
         let id = id.get();
         self.with(id, |sandbox| match &sandbox.ending {
             Some(why) => Err(ProviderError::NotRunning { id: id.clone(), why: why.clone() }),
+            None if sandbox.paused.is_some() => Err(ProviderError::Paused { id: id.clone() }),
             None => Ok(Box::new(sandbox.guest.connect()) as Box<dyn ByteStream>),
         })?
     }
