@@ -9,6 +9,7 @@
 //! - `resources`: more than its share;
 //! - `room`: more than the host has;
 //! - `setup`: while a sandbox is put together;
+//! - `woken`: all escapes again, after the attacker's sandbox was on the disk;
 //! - `untried`: what cannot be tried yet, with the reasons.
 //!
 //! What images mean harm by is in `tests/templates.rs`.
@@ -33,6 +34,7 @@ mod resources;
 mod room;
 mod setup;
 mod untried;
+mod woken;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -49,7 +51,7 @@ const LINES: &str = "e1 e2 e4 e5 e7 e8 e10 e11 e13 e14 e16 e17 e19 e20 e22 e23 e
                      r16";
 
 /// Where their tests are.
-const TESTS: [&str; 10] = [
+const TESTS: [&str; 11] = [
     include_str!("attacks/escape.rs"),
     include_str!("attacks/files.rs"),
     include_str!("attacks/forks.rs"),
@@ -59,6 +61,7 @@ const TESTS: [&str; 10] = [
     include_str!("attacks/room.rs"),
     include_str!("attacks/setup.rs"),
     include_str!("attacks/untried.rs"),
+    include_str!("attacks/woken.rs"),
     include_str!("templates.rs"),
 ];
 
@@ -118,6 +121,7 @@ impl Arena {
     fn with(wish: &Value) -> Self {
         let daemon = Arc::new(Daemon::start());
         let attacker = daemon.create(&wish.to_string());
+        woken::wake_if_asked(&daemon, &attacker);
         let neighbour = Some(Neighbour::of(&daemon));
         Self { daemon, attacker, neighbour }
     }

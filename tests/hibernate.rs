@@ -1,10 +1,14 @@
 //! A running sandbox can be dumped and restored, so that hibernation stays possible.
 //!
-//! `frozen` and `slept` have what the engine makes of it. Here CRIU is driven by hand
+//! `frozen` and `slept` have what the engine makes of it, `interrupted` and `room` what is in its way,
+//! `proof` all of it through the daemon. Here CRIU is driven by hand
 //! (`hibernate/cycle.py`) on a real sandbox in which a program uses a TCP connection, a terminal and a watch on a folder. After
 //! the restore the program goes on where it was, and the guest answers.
 
 mod frozen;
+mod interrupted;
+mod proof;
+mod room;
 mod slept;
 
 use std::io::{BufRead, BufReader, Read};

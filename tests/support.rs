@@ -189,6 +189,9 @@ impl Home {
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = sys_linux::command::command(program);
         command.env("SOMA_HOME", self.path());
+        if let Some(criu) = std::env::var_os("SOMA_CRIU") {
+            command.env("SOMA_CRIU", criu);
+        }
         if !is_root() {
             // What a user's sandboxes cannot be held to is told apart in `user`.
             command.env("SOMA_ALLOW_UNENFORCED", "true");

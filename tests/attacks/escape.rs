@@ -19,7 +19,7 @@ fn attack(code: &str) {
 }
 
 #[test]
-fn e1_a_crash_handler_of_the_host_is_set() {
+pub(super) fn e1_a_crash_handler_of_the_host_is_set() {
     let before = std::fs::read_to_string("/proc/sys/kernel/core_pattern").unwrap();
     attack(
         "
@@ -33,7 +33,7 @@ os.waitpid(child, 0)
 }
 
 #[test]
-fn e2_settings_of_the_kernel_are_written() {
+pub(super) fn e2_settings_of_the_kernel_are_written() {
     attack(
         "
 tried = 0
@@ -50,7 +50,7 @@ if tried < 100: print('only', tried, 'were tried')
 }
 
 #[test]
-fn e4_the_hosts_helpers_of_cgroups_and_devices_are_replaced() {
+pub(super) fn e4_the_hosts_helpers_of_cgroups_and_devices_are_replaced() {
     attack(
         "
 refused('uevent_helper', lambda: open('/sys/kernel/uevent_helper', 'w'))
@@ -66,7 +66,7 @@ if call(272, CLONE_NEWUSER | CLONE_NEWCGROUP) >= 0: print('a user namespace with
 }
 
 #[test]
-fn e5_cgroups_and_other_file_systems_are_mounted() {
+pub(super) fn e5_cgroups_and_other_file_systems_are_mounted() {
     attack(
         "
 for kind in (b'cgroup', b'cgroup2', b'proc', b'sysfs', b'tmpfs', b'devtmpfs', b'overlay', b'bpf',
@@ -84,7 +84,7 @@ if libc.umount2(b'/proc/sys', 2) == 0: print('unmounted')
 }
 
 #[test]
-fn e7_device_files_are_made() {
+pub(super) fn e7_device_files_are_made() {
     attack(
         "
 for kind, major, minor in ((0o020000, 1, 1), (0o020000, 1, 3), (0o060000, 254, 0),
@@ -97,7 +97,7 @@ for kind, major, minor in ((0o020000, 1, 1), (0o020000, 1, 3), (0o060000, 254, 0
 }
 
 #[test]
-fn e8_devices_of_the_host_are_opened() {
+pub(super) fn e8_devices_of_the_host_are_opened() {
     attack(
         "
 names = set(os.listdir('/dev'))
@@ -111,7 +111,7 @@ for name in ('mem', 'kmem', 'port', 'kmsg', 'sda', 'vda', 'kvm', 'fuse', 'net/tu
 }
 
 #[test]
-fn e10_process_1_and_the_spawner_are_traced() {
+pub(super) fn e10_process_1_and_the_spawner_are_traced() {
     attack(
         "
 PTRACE_ATTACH, PTRACE_SEIZE = 16, 0x4206
@@ -130,7 +130,7 @@ for pid in (1, 2):
 }
 
 #[test]
-fn e11_the_guests_program_and_memory_are_overwritten() {
+pub(super) fn e11_the_guests_program_and_memory_are_overwritten() {
     let arena = Arena::new();
     // The program is executed from outside meanwhile, as often as the neighbour asks.
     for user in ["root", "user"] {
@@ -163,7 +163,7 @@ while time.time() < end:
 }
 
 #[test]
-fn e16_keys_of_the_host_are_read() {
+pub(super) fn e16_keys_of_the_host_are_read() {
     attack(
         "
 for number, arguments in ((250, (0, -3, 0)), (250, (11, -3, 0, 0)), (248, (b'user', b'k', b'v', 1, -3)),
@@ -177,7 +177,7 @@ for name in ('/proc/keys', '/proc/key-users'):
 }
 
 #[test]
-fn e17_dangerous_system_calls_are_made() {
+pub(super) fn e17_dangerous_system_calls_are_made() {
     attack(
         "
 calls = dict(bpf=321, perf_event_open=298, userfaultfd=323, io_uring_setup=425,
@@ -206,7 +206,7 @@ for persona in (0x0400000, 0x0200000, 0x1000000, 0x4000000):
 }
 
 #[test]
-fn e17_other_doors_of_the_kernel_are_used() {
+pub(super) fn e17_other_doors_of_the_kernel_are_used() {
     attack(
         "
 import mmap
@@ -229,7 +229,7 @@ for name, code in doors.items():
 }
 
 #[test]
-fn e17_the_calls_that_pass_are_those_of_the_list() {
+pub(super) fn e17_the_calls_that_pass_are_those_of_the_list() {
     let list = include_str!("../../crates/provider-native/seccomp/x86_64.json");
     let list: serde_json::Value = serde_json::from_str(list).unwrap();
     let mut wanted: Vec<&str> = list["allow"]["filter"]
@@ -261,7 +261,7 @@ fn e17_the_calls_that_pass_are_those_of_the_list() {
 }
 
 #[test]
-fn e19_sockets_of_unusual_families_are_opened() {
+pub(super) fn e19_sockets_of_unusual_families_are_opened() {
     attack(
         "
 for family in list(range(3, 10)) + list(range(11, 16)) + list(range(17, 47)):
@@ -277,7 +277,7 @@ for family in (socket.AF_INET, socket.AF_INET6):
 }
 
 #[test]
-fn e20_letters_are_typed_into_the_terminal_of_whoever_watches() {
+pub(super) fn e20_letters_are_typed_into_the_terminal_of_whoever_watches() {
     let arena = Arena::new();
     for user in ["root", "user"] {
         arena.attack(
@@ -299,7 +299,7 @@ if status: print('typed', status)
 }
 
 #[test]
-fn e22_processes_of_others_get_signals() {
+pub(super) fn e22_processes_of_others_get_signals() {
     let arena = Arena::new();
     let child = sys_linux::command::command("sleep").arg("60").spawn();
     let mut child = child.unwrap();
@@ -327,7 +327,7 @@ except OSError: pass
 }
 
 #[test]
-fn e23_memory_and_queues_are_shared_with_a_neighbour() {
+pub(super) fn e23_memory_and_queues_are_shared_with_a_neighbour() {
     let arena = Arena::new();
     let other = arena.daemon.create("{}");
     arena.attack(
@@ -349,13 +349,24 @@ open('/dev/shm/canary', 'w').write('mine')
 
 #[test]
 fn e25_the_guest_is_killed_stopped_and_its_socket_squatted() {
+    the_guest_is_attacked(
+        "signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGINT, signal.SIGTERM",
+    );
+}
+
+pub(super) fn the_guest_is_attacked(signals: &str) {
     let arena = Arena::new();
     for user in ["user", "root"] {
-        arena.attack(
-            user,
-            "
+        let code = format!("SIGNALS = ({signals})\n{GUEST}");
+        arena.attack(user, &code);
+        assert_eq!(arena.daemon.execute(&arena.attacker, "echo alive"), "alive\n");
+    }
+    arena.close();
+}
+
+const GUEST: &str = "
 for pid in (1,):
-    for number in (signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGSEGV, signal.SIGINT):
+    for number in SIGNALS:
         try: os.kill(pid, number)
         except OSError: pass
 for name in ('\\0soma-guest', '\\0soma-sudo', '\\0soma-whose'):
@@ -379,15 +390,10 @@ def talk():
     s.connect('\\0soma-guest'); s.sendall(b'GET /health HTTP/1.1\\r\\nhost: x\\r\\n\\r\\n')
     if not s.recv(100): raise OSError('closed')
 refused('talking to the guest', talk)
-",
-        );
-        assert_eq!(arena.daemon.execute(&arena.attacker, "echo alive"), "alive\n");
-    }
-    arena.close();
-}
+";
 
 #[test]
-fn e25_the_limits_and_the_pace_of_process_1_are_taken_from_it() {
+pub(super) fn e25_the_limits_and_the_pace_of_process_1_are_taken_from_it() {
     let arena = Arena::new();
     for user in ["user", "root"] {
         arena.attack(
@@ -410,7 +416,7 @@ for act in (lambda: os.sched_setaffinity(1, {0}), lambda: os.setpriority(os.PRIO
 }
 
 #[test]
-fn e25_everything_that_can_be_killed_is_killed() {
+pub(super) fn e25_everything_that_can_be_killed_is_killed() {
     let arena = Arena::new();
     // What is answered to it depends on who dies first.
     let kill = json!({"command": "kill -9 -1", "user": "root", "timeout": 10});
@@ -430,7 +436,7 @@ fn e25_everything_that_can_be_killed_is_killed() {
 }
 
 #[test]
-fn e32_something_of_the_host_is_in_sight() {
+pub(super) fn e32_something_of_the_host_is_in_sight() {
     let arena = Arena::new();
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
     let home = arena.daemon.home.path().display().to_string();

@@ -15,11 +15,6 @@ fn e29_a_snapshot_was_edited_to_name_files_of_the_host() {
 }
 
 #[test]
-fn e34_every_escape_is_tried_after_a_resume_and_in_a_fork() {
-    skip("e34_every_escape_is_tried_after_a_resume_and_in_a_fork", NO_SNAPSHOTS);
-}
-
-#[test]
 fn f13_a_page_from_a_sandbox_reads_the_consoles_cookie() {
     let reason = "there is no console yet, and nothing shows files of a sandbox in a browser";
     skip("f13_a_page_from_a_sandbox_reads_the_consoles_cookie", reason);

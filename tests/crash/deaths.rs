@@ -1,8 +1,8 @@
 //! Somebody dies at the N-th system call of an operation.
 
 use super::operations::{
-    CREATE, DELETE, EXECUTE, LAUNCH, Operation, Outcome, PROCESS, REPLACE, START, Subject, Victim,
-    WRITE,
+    CREATE, DELETE, EXECUTE, LAUNCH, Operation, Outcome, PAUSE, PROCESS, REPLACE, RESUME, START,
+    Subject, Victim, WRITE,
 };
 use super::scene::Scene;
 use super::tracer::{Counted, Deed, Plan, Watched};
@@ -39,6 +39,16 @@ fn a_delete_during_which_somebody_dies_is_done_or_can_be_done() {
 #[test]
 fn a_start_during_which_somebody_dies_is_done_or_can_be_done() {
     dies_over("a_start_during_which_somebody_dies_is_done_or_can_be_done", &[START]);
+}
+
+#[test]
+fn a_pause_during_which_somebody_dies_loses_nothing() {
+    dies_over("a_pause_during_which_somebody_dies_loses_nothing", &[PAUSE]);
+}
+
+#[test]
+fn a_resume_during_which_somebody_dies_loses_nothing() {
+    dies_over("a_resume_during_which_somebody_dies_loses_nothing", &[RESUME]);
 }
 
 fn dies_over(name: &str, operations: &[Operation]) {

@@ -184,6 +184,36 @@ pub(super) const START: Operation = Operation {
     ..DELETE
 };
 
+/// A sandbox that stands still, and goes to the disk where there is CRIU. Whoever dumps is not watched:
+/// CRIU cannot hold what somebody else traces.
+pub(super) const PAUSE: Operation = Operation {
+    name: "pause",
+    victims: &[Victim::Daemon, Victim::Engine],
+    prepare: with_counter,
+    request: |Subject { id, .. }| {
+        Request::new("POST", format!("/v1/sandbox/{id}/pause?grace=0"), Vec::new())
+    },
+    done: 200,
+    check: check_pause,
+    ..DELETE
+};
+
+/// A sandbox that stood still and goes on.
+pub(super) const RESUME: Operation = Operation {
+    name: "resume",
+    prepare: |scene| {
+        let subject = with_counter(scene);
+        let path = format!("/v1/sandbox/{}/pause?grace=0", subject.id);
+        let answer = scene.daemon.ask("POST", &path, "");
+        assert_eq!(answer.status, 200, "{}", answer.json());
+        subject
+    },
+    request: |Subject { id, .. }| {
+        Request::new("POST", format!("/v1/sandbox/{id}/resume"), Vec::new())
+    },
+    ..PAUSE
+};
+
 /// How much a command says that is left running.
 const LINES: u64 = 5000;
 
@@ -198,6 +228,33 @@ const PATIENCE: Duration = Duration::from_secs(15);
 fn with_sandbox(scene: &mut Scene) -> Subject {
     let word = scene.word();
     Subject { id: scene.make(&word), word }
+}
+
+/// A sandbox in which something counts.
+fn with_counter(scene: &mut Scene) -> Subject {
+    let subject = with_sandbox(scene);
+    let count = "(n=0; while :; do n=$((n+1)); echo $n > /workspace/n.new; \
+                 mv /workspace/n.new /workspace/n; sleep 0.02; done) > /dev/null 2>&1 & \
+                 echo $PROOF > /workspace/mark";
+    scene.daemon.execute(&subject.id, count);
+    subject
+}
+
+/// It stands still or runs, and goes on counting for whoever asks next.
+#[track_caller]
+fn check_pause(scene: &Scene, Subject { id, word }: &Subject, _: Outcome<'_>) {
+    assert_eq!(scene.found(word).len(), 1, "it is lost, or there twice");
+    eventually("it stays on its way", || {
+        let seen = scene.seen(id).unwrap();
+        ["running", "paused"].contains(&seen["state"].as_str().unwrap())
+    });
+    let path = format!("/v1/sandbox/{id}/resume");
+    eventually("it cannot be resumed", || scene.daemon.ask("POST", &path, "").status == 200);
+    assert_eq!(scene.daemon.execute(id, "cat /workspace/mark"), format!("{word}\n"));
+    let count = || scene.daemon.execute(id, "cat /workspace/n").trim().parse::<u64>().unwrap_or(0);
+    let before = count();
+    eventually("it does not go on", || count() > before);
+    scene.delete(id);
 }
 
 fn file(Subject { id, word }: &Subject, (byte, length): Content) -> Request {

@@ -12,10 +12,10 @@ use crate::support::{Home, needs_root};
 const FROZEN: Condition = Condition::Paused(Rest::Frozen { because: None });
 
 /// Writes a larger number to a file again and again.
-const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n > /workspace/n.new; \
+pub(super) const COUNTER: &str = "n=0; while :; do n=$((n+1)); echo $n > /workspace/n.new; \
                        mv /workspace/n.new /workspace/n; sleep 0.01; done";
 
-async fn count(home: &Home, id: &domain::SandboxId) -> u64 {
+pub(super) async fn count(home: &Home, id: &domain::SandboxId) -> u64 {
     let guest = home.provider().guest(id);
     output_of(&guest, "cat", &["/workspace/n"]).await.trim().parse().unwrap_or(0)
 }

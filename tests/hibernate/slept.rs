@@ -19,7 +19,7 @@ fn busy() -> StartOptions {
     }
 }
 
-fn cannot_run(name: &str) -> bool {
+pub(super) fn cannot_run(name: &str) -> bool {
     if needs_root(name, "way to dump a sandbox") {
         return true;
     }
@@ -32,7 +32,7 @@ fn cannot_run(name: &str) -> bool {
     false
 }
 
-async fn made(home: &Home) -> SandboxId {
+pub(super) async fn made(home: &Home) -> SandboxId {
     let id = random_id().unwrap();
     home.provider().create(&id, &SandboxSpec::default()).await.unwrap();
     id

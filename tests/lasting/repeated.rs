@@ -76,12 +76,24 @@ fn when_the_daemon_ends_sandboxes_do_what_they_were_made_to_do() {
     for choice in ["keep", "stop", "destroy"] {
         daemon.create(&format!(r#"{{"name": "box-{choice}", "on_exit": "{choice}"}}"#));
     }
-    let pause = daemon.ask("POST", "/v1/sandbox", r#"{"on_exit": "pause"}"#);
-    assert_eq!(pause.status, 400, "{}", pause.json());
+    let paused = daemon.create(r#"{"name": "box-pause", "on_exit": "pause"}"#);
     assert!(daemon.end().success());
     daemon.restart();
     let states = ["box-keep", "box-stop", "box-destroy"].map(|name| daemon.state(name));
     assert_eq!(states, ["running", "stopped", "gone"]);
+    if is_root() {
+        assert_eq!(daemon.state("box-pause"), "paused");
+        let folder = daemon.home.path().join("sandboxes").join(paused);
+        let has_criu = std::env::var_os("SOMA_CRIU").is_some();
+        assert_eq!(folder.join("asleep").exists(), has_criu, "it is on the disk, or not");
+    } else {
+        // Where nothing freezes it, it stays as it is.
+        let state = daemon.state("box-pause");
+        assert!(["paused", "running"].contains(&state.as_str()), "{state}");
+    }
+    assert_eq!(daemon.execute("box-pause", "echo here"), "here\n");
+    let deleted = daemon.ask("DELETE", "/v1/sandbox/box-pause", "");
+    assert_eq!(deleted.status, 204, "{}", String::from_utf8_lossy(&deleted.body));
     delete(&daemon, "box-keep");
     delete(&daemon, "box-stop");
     daemon.close();

@@ -7,6 +7,8 @@
 //!     workload/    every command; here the limits are
 //!     reserve/     commands for which the workload has no process left, so that somebody can
 //!                  end what fills it; small, and nothing else ever gets in
+//!     waking/      who restores it, and stands beside it while the parts above are frozen; gone
+//!                  when it runs
 //! ```
 //!
 //! Processes are placed once, when a sandbox is prepared, and what they fork stays where they
@@ -41,6 +43,8 @@ pub(crate) enum Part {
     Workload,
     /// For what the owner runs when the workload is at its limit of processes.
     Reserve,
+    /// For who restores it.
+    Waking,
 }
 
 impl Part {
@@ -50,12 +54,16 @@ impl Part {
             Self::Guest => "guest",
             Self::Workload => "workload",
             Self::Reserve => "reserve",
+            Self::Waking => WAKING,
         }
     }
 }
 
 /// The folders of all parts, below that of the whole.
 const PARTS: [&str; 3] = ["guest", "workload", "reserve"];
+
+/// The one that is there only while a sandbox is restored.
+const WAKING: &str = "waking";
 
 /// The cgroups of one sandbox.
 #[derive(Debug, Clone)]
@@ -97,6 +105,22 @@ impl Group {
                 let folder = folder.join(part);
                 fs::create_dir_all(&folder).step(&format!("make `{}`", folder.display()))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Makes the part for who restores the sandbox.
+    pub(crate) fn make_waking(&self) -> Result<(), Failure> {
+        for folder in self.folders.iter().map(|folder| folder.join(WAKING)) {
+            fs::create_dir_all(&folder).step(&format!("make `{}`", folder.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Removes it again, when nobody is in it.
+    pub(crate) fn remove_waking(&self) -> Result<(), Failure> {
+        for folder in self.folders.iter().map(|folder| folder.join(WAKING)) {
+            remove_folder(&folder).step(&format!("remove `{}`", folder.display()))?;
         }
         Ok(())
     }
@@ -216,11 +240,18 @@ impl Group {
         numbers.into_iter().filter_map(Pid::from_raw).collect()
     }
 
+    /// Whether these are the cgroups of one of its processes, in the kernel's words.
+    pub(crate) fn is_named_in(&self, cgroups: &str) -> bool {
+        let name = self.folders.first().and_then(|folder| folder.file_name()?.to_str());
+        name.is_some_and(|name| cgroups.contains(name))
+    }
+
     /// Every process in any part, as the host counts them.
     pub(crate) fn processes(&self) -> Vec<Pid> {
         let Some(folder) = self.folders.first() else { return Vec::new() };
         std::iter::once("")
             .chain(PARTS)
+            .chain([WAKING])
             .flat_map(|part| read_numbers(&folder.join(part).join("cgroup.procs")))
             .filter_map(Pid::from_raw)
             .collect()
@@ -239,7 +270,7 @@ impl Group {
     /// Removes the cgroups. Fails with `ResourceBusy` while a process is still dying.
     pub(crate) fn remove(&self) -> io::Result<()> {
         for folder in &self.folders {
-            for part in PARTS {
+            for part in PARTS.into_iter().chain([WAKING]) {
                 remove_folder(&folder.join(part))?;
             }
             remove_folder(folder)?;

@@ -7,7 +7,8 @@
 //!             -> `asleep` renamed to `awoken` -> they run -> `awoken` removed
 //! ```
 //!
-//! The folder's name is the whole truth: as long as `asleep` is there, whatever lives of the sandbox
+//! While `asleep.new` is there a dump is under way or was interrupted, and the sandbox is to stand
+//! still, be it that CRIU let it go and died. The folder's name is the whole truth: as long as `asleep` is there, whatever lives of the sandbox
 //! has not run since, and is killed by the next engine; once it is not, it is never restored again.
 //! So a sandbox is never there twice, and never lost between the two.
 //!
@@ -17,11 +18,12 @@ mod about;
 mod dump;
 mod images;
 mod program;
+mod unsettled;
 
 use std::path::Path;
 
 pub(crate) use about::About;
-pub(crate) use dump::{Sleeper, Subject, inside_id, start, usual};
+pub(crate) use dump::{Sleeper, Subject, follow, inside_id, start, usual};
 pub(crate) use program::{Program, blame};
 
 /// A sandbox's images, whole.

@@ -279,7 +279,8 @@ impl Provider for NativeProvider {
         let id = id.get();
         // No connection may be open while it is dumped.
         self.streams.cut(id);
-        match self.ask(Verb::Hibernate { id: id.clone() }, Some(id)).await?.0 {
+        let verb = Verb::Hibernate { id: id.clone(), reserves: self.reserves };
+        match self.ask(verb, Some(id)).await?.0 {
             Answer::Rest(rest) => Ok(rest),
             other => Err(odd(&other)),
         }

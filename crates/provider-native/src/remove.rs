@@ -43,7 +43,10 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
         })?;
         unlinkat(&top, name, AtFlags::REMOVEDIR)
     })?;
-    fs::remove_dir(path)
+    match fs::remove_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Moves a folder to the top, under a name that nothing has.
@@ -81,7 +84,11 @@ fn each(
                 }
                 _ => false,
             };
-            act(name, is_folder)?;
+            match act(name, is_folder) {
+                // Somebody else removes a part of it.
+                Err(Errno::NOENT) => {}
+                done => done?,
+            }
         }
         if !found {
             return Ok(());
@@ -92,6 +99,24 @@ fn each(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn two_may_remove_the_same_at_one_time() {
+        let folder = tempfile::tempdir().unwrap();
+        for round in 0..50 {
+            let tree = folder.path().join(round.to_string());
+            fs::create_dir_all(tree.join("awoken")).unwrap();
+            for name in 0..100 {
+                fs::write(tree.join(format!("awoken/{name}")), "").unwrap();
+            }
+            std::thread::scope(|scope| {
+                let part = scope.spawn(|| remove(&tree.join("awoken")));
+                remove(&tree).unwrap();
+                part.join().unwrap().unwrap();
+            });
+            assert!(!tree.exists());
+        }
+    }
 
     #[test]
     fn a_tree_deeper_than_there_are_descriptors_is_removed() {

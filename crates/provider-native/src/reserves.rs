@@ -80,7 +80,7 @@ fn hold(what: &str, left: Bytes, reserve: Bytes, setting: &str) -> Result<(), Fa
 }
 
 /// In whole mebibytes: nobody wants to read more of it.
-fn rounded(bytes: Bytes) -> Bytes {
+pub(crate) fn rounded(bytes: Bytes) -> Bytes {
     Bytes(bytes.0 >> 20 << 20)
 }
 

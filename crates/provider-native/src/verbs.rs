@@ -101,7 +101,7 @@ pub(crate) enum Verb {
     Resume { id: SandboxId, timeout: Option<Duration>, reserves: Reserves },
     /// Put a sandbox that stands still on the disk; done when nothing of it is in memory, or when it
     /// is known why it stays there.
-    Hibernate { id: SandboxId },
+    Hibernate { id: SandboxId, reserves: Reserves },
 }
 
 /// What a sandbox is to be.

@@ -16,6 +16,7 @@ use domain::{Ending, Limits, SandboxId, TemplateName};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use super::bodies::{Body, Reach, Stage};
+use super::hibernate::put_aside;
 use super::imports::Import;
 use super::lifecycle::Sandbox;
 use super::{Engine, log};
@@ -120,11 +121,11 @@ impl Engine {
     }
 
     fn take_over(&mut self, folder: &Path, manifest: &Manifest) {
+        // In this order: it becomes the other when it is whole.
+        let is_dumped = folder.join(NEW).exists();
         let asleep = is_asleep(folder);
-        // What was not finished is worth nothing, and neither is what was used up.
-        for left in [NEW, AWOKEN] {
-            let _ = crate::remove::remove(&folder.join(left));
-        }
+        // What was used up is worth nothing.
+        let _ = crate::remove::remove(&folder.join(AWOKEN));
         // As long as its images are there, whatever lives of it has not run since.
         let processes = manifest.processes().filter(|_| !asleep);
         let body = processes.and_then(|[first, supervisor]| {
@@ -152,7 +153,12 @@ impl Engine {
             let key = self.new_key();
             sandbox.body = Some(key);
             self.bodies.insert(key, body);
+            if is_dumped {
+                self.follow_dump(key);
+            }
         } else {
+            // Removed with all that is nobody's.
+            put_aside(&self.host.options.home.prepared(), folder, &manifest.id);
             self.remove_group(&manifest.slot, PATIENCE);
             sandbox.asleep = asleep;
             sandbox.ending = (!asleep).then(|| manifest.ending(folder));
@@ -253,6 +259,7 @@ fn reopen(
         frozen,
         pausing: None,
         sleeping: None,
+        dumped: false,
         hold: None,
         used_up: false,
     })

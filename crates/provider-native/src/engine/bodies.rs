@@ -70,6 +70,8 @@ pub(super) struct Body {
     pub(super) pausing: Option<Pausing>,
     /// It is being put on the disk.
     pub(super) sleeping: Option<Sleeping>,
+    /// It is on the disk, and what is left of it ends.
+    pub(super) dumped: bool,
     /// It was restored, and does nothing before a byte is written here.
     pub(super) hold: Option<OwnedFd>,
     /// Its images were used up, and are to be removed.

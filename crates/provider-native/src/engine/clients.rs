@@ -96,7 +96,7 @@ impl Engine {
             Verb::Start { id, timeout, reserves } => self.start(waiter, &id, timeout, &reserves),
             Verb::Stop { id } => self.stop(waiter, &id),
             Verb::Pause { id } => self.pause(waiter, &id),
-            Verb::Hibernate { id } => self.hibernate(waiter, &id),
+            Verb::Hibernate { id, reserves } => self.hibernate(waiter, &id, &reserves),
             Verb::Resume { id, timeout, reserves } => self.resume(waiter, &id, timeout, &reserves),
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {

@@ -41,6 +41,8 @@ pub(super) struct Egress {
     /// Who waits until what they wanted holds, by the number of the message.
     waiting: Vec<(u64, Subject, Waiter)>,
     last_number: u64,
+    /// Sandboxes that it seemed to have already, by the number of the message.
+    unsure: Vec<(u64, SandboxId)>,
     started: Option<Instant>,
     /// No other one is started before then.
     start_after: Option<Instant>,
@@ -86,6 +88,7 @@ impl Egress {
 
     fn lose(&mut self) {
         self.connection = None;
+        self.unsure.clear();
         let quickly = self.started.is_some_and(|started| started.elapsed() < AGAIN);
         self.start_after = Some(Instant::now() + if quickly { AGAIN } else { Duration::ZERO });
     }
@@ -193,6 +196,10 @@ impl Engine {
 
     /// Gives a sandbox that runs its network.
     pub(super) fn attach(&mut self, id: &SandboxId) {
+        self.try_to_attach(id, true);
+    }
+
+    fn try_to_attach(&mut self, id: &SandboxId, once_more: bool) {
         if self.egress.connection.is_none() {
             return;
         }
@@ -213,6 +220,9 @@ impl Engine {
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
                 let number = self.egress.new_number();
                 self.egress.renumber(&Subject::Sandbox(id.clone()), number);
+                if once_more {
+                    self.egress.unsure.push((number, id.clone()));
+                }
                 let message = ToEgress::Change { number, sandbox: id.clone(), rules };
                 self.egress.tell(message, Vec::new());
             }
@@ -289,6 +299,7 @@ impl Engine {
         }
         match link::receive::<FromEgress>(connection.socket(), RecvFlags::DONTWAIT) {
             Ok(Some((FromEgress::Done { number }, _))) => self.conclude(number, &Ok(Answer::Done)),
+            Ok(Some((FromEgress::Failed { number, .. }, _))) if self.attach_again(number) => {}
             Ok(Some((FromEgress::Failed { number, reason }, _))) => {
                 log(&format!("the egress program: {reason}"));
                 let failure = Failure::new("change the network", reason, Kind::Broken);
@@ -306,6 +317,17 @@ impl Engine {
                 self.egress.lose();
             }
         }
+    }
+
+    /// The program had let go of a sandbox in the moment in which that was given to it again.
+    fn attach_again(&mut self, number: u64) -> bool {
+        let mut unsure = self.egress.unsure.extract_if(.., |(theirs, _)| *theirs <= number);
+        let again = unsure.find(|(theirs, _)| *theirs == number);
+        drop(unsure);
+        if let Some((_, id)) = &again {
+            self.try_to_attach(id, false);
+        }
+        again.is_some()
     }
 
     fn conclude(&mut self, number: u64, answer: &Result<Answer, Refusal>) {

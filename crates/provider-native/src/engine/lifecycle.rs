@@ -310,6 +310,7 @@ impl Engine {
             frozen: false,
             pausing: None,
             sleeping: None,
+            dumped: false,
             hold: None,
             used_up: false,
         };

@@ -97,7 +97,7 @@ impl Engine {
         }
         pausing.freezing = true;
         let begun = Instant::now();
-        while !body.group.is_frozen() && begun.elapsed() < MOMENT {
+        while !body.group.comes_to_stand() && begun.elapsed() < MOMENT {
             std::thread::sleep(Duration::from_micros(50));
         }
         self.keep_pausing(key);
@@ -115,7 +115,7 @@ impl Engine {
             for waiter in waiting {
                 self.answer(waiter, Err(Refusal::NotRunning(ending.clone())));
             }
-        } else if pausing.freezing && body.group.is_frozen() {
+        } else if pausing.freezing && body.group.comes_to_stand() {
             body.frozen = true;
             let waiting = body.pausing.take().map(|pausing| pausing.waiting).unwrap_or_default();
             for waiter in waiting {
@@ -145,6 +145,10 @@ impl Engine {
         reserves: &Reserves,
     ) {
         self.room.leave(*reserves);
+        self.go_on(waiter, id, timeout);
+    }
+
+    pub(super) fn go_on(&mut self, waiter: Waiter, id: &SandboxId, timeout: Option<Duration>) {
         match self.try_to_resume(waiter, id, timeout) {
             Ok(true) => self.answer(waiter, Ok(Answer::Done)),
             Ok(false) => {}
@@ -167,9 +171,9 @@ impl Engine {
             return Ok(false);
         }
         let body = self.body_of(id)?;
-        if body.sleeping.is_some() {
-            let reason = format!("sandbox `{id}` is being put on the disk: resume it when it is");
-            return Err(Refusal::Conflict(reason));
+        if let Some(sleeping) = &mut body.sleeping {
+            sleeping.then_resume(waiter, timeout);
+            return Ok(false);
         }
         if body.pausing.is_some() {
             let reason = format!("sandbox `{id}` is being paused: resume it when it is");

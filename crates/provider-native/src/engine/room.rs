@@ -68,6 +68,11 @@ impl Watch {
         }
     }
 
+    /// What is left to the host.
+    pub(super) fn reserves(&self) -> Reserves {
+        self.reserves
+    }
+
     /// When to look next.
     pub(super) fn look_after(&self) -> Instant {
         self.look_after

@@ -131,8 +131,12 @@ fn enter_cgroup(order: &Order) -> Result<Option<Pid>, Failure> {
         return Ok(None);
     }
     let launcher = getpid();
+    let part = if order.wake { Part::Waking } else { Part::Whole };
+    if order.wake {
+        order.group.make_waking()?;
+    }
     match fork(Namespaces::NONE).step("enter the cgroup")? {
-        Side::Child => leave(i32::from(order.group.place(Part::Whole, launcher).is_err())),
+        Side::Child => leave(i32::from(order.group.place(part, launcher).is_err())),
         Side::Parent(mover) => Ok(Some(mover)),
     }
 }

@@ -7,10 +7,13 @@
 //!   write its id maps, make the file systems ------------> attach them, execute CRIU
 //!   lay the wires <--------------------------------------- the network namespace is there
 //!   place all in cgroups, forbid namespaces <------------- all processes are there, held
-//!   tell the engine, wait for its word
-//!   the images are used up --------------------------------> let them run, leave
-//!   give up everything, become the supervisor
+//!   freeze them, tell the engine, wait for its word
+//!   the images are used up --------------------------------> let them go, leave
+//!   let them run, give up everything, become the supervisor
 //! ```
+//!
+//! They are frozen while CRIU lets go of them, so that none runs while it holds another: one that is
+//! killed in its hands has it give up all of them. And should CRIU or the launcher die, none has run.
 //!
 //! CRIU has no power outside the sandbox's own namespaces, and sees its images and the sandbox.
 
@@ -28,8 +31,8 @@ use rustix::mount::{
 };
 use rustix::net::SendFlags;
 use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, getpid, pidfd_open, set_parent_process_death_signal,
-    waitpid,
+    Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open,
+    set_parent_process_death_signal, waitpid,
 };
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use sys_linux::mount::{Attributes, restrict};
@@ -108,9 +111,7 @@ pub(super) fn make(order: &Order, engine: &OwnedFd) -> Result<Made, Failure> {
         }
         Err(failure) => {
             end(&guide.held);
-            if let Some((_, first)) = &guide.first {
-                end(first);
-            }
+            guide.end_all();
             Err(failure)
         }
     }
@@ -148,10 +149,6 @@ impl Guide<'_> {
         drop(mounts);
         hear(inside)?;
         watch.lap("make the file systems");
-        // What is restored is counted where it is born.
-        self.order.group.place(Part::Workload, self.restorer)?;
-        self.order.group.place(Part::Guest, getpid())?;
-        watch.lap("place CRIU");
         tell(inside, &Word::Go, &[])
     }
 
@@ -162,6 +159,8 @@ impl Guide<'_> {
         let step = "answer CRIU";
         let first = self.await_moment(&said, "setup-namespaces")?;
         self.hold(first)?;
+        // Before it has children: what is restored is counted where it is born.
+        self.order.group.place(Part::Workload, first)?;
         self.wire(first)?;
         go.write_all(b"go\n").step(step)?;
         watch.lap("make the namespaces");
@@ -169,6 +168,7 @@ impl Guide<'_> {
         watch.lap("restore the processes");
         self.place()?;
         forbid_namespaces(first)?;
+        self.order.group.freeze_parts()?;
         watch.lap("place the processes");
 
         self.await_engine(engine, first, watch)?;
@@ -180,6 +180,9 @@ impl Guide<'_> {
         let status = waitpid(Some(self.restorer), WaitOptions::empty()).step(step)?;
         match status.and_then(|(_, status)| status.exit_status()) {
             Some(0) => {
+                self.order.group.thaw_parts()?;
+                self.order.group.place(Part::Guest, getpid())?;
+                self.order.group.remove_waking()?;
                 let (_, descriptor) = self.first.as_ref().ok_or_else(|| self.broken())?;
                 descriptor.try_clone().step(step)
             }
@@ -264,6 +267,20 @@ impl Guide<'_> {
         match word.read(&mut byte).step(step)? {
             1 => Ok(()),
             _ => Err(Failure::new(step, "it is gone", Kind::Broken)),
+        }
+    }
+
+    /// Ends what was restored, of which nothing has run: killed first, and let go on then.
+    fn end_all(&self) {
+        let group = &self.order.group;
+        for part in [Part::Guest, Part::Workload, Part::Reserve] {
+            for process in group.processes_of(part) {
+                let _ = kill_process(process, Signal::KILL);
+            }
+        }
+        let _ = group.thaw_parts();
+        if let Some((_, first)) = &self.first {
+            end(first);
         }
     }
 
