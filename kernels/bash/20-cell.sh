@@ -1,5 +1,15 @@
 # Before and after a cell. The cell itself is evaluated by 90-loop.sh outside of any function, so that what it declares stays.
 
+# What tells this sandbox from its copies; in a copy, what was random is so no more.
+__soma_renew() {
+  local machine=
+  { IFS= builtin read -r machine </etc/machine-id; } 2>/dev/null
+  if [[ ${__soma_machine-$machine} != "$machine" && $machine =~ ^[0-9a-f]{8} ]]; then
+    RANDOM=$((0x${machine:0:4} ^ 0x${machine:4:4}))
+  fi
+  __soma_machine=$machine
+}
+
 # Waits for a cell and leaves its text in __soma_code. Ends the shell when there is nobody to ask for one.
 __soma_next() {
   local IFS=$' \t\n' line words left
@@ -13,7 +23,7 @@ __soma_next() {
     words=($line)
     [[ $__soma_options == *f* ]] || builtin set +f
     case ${words[0]} in
-      execute) __soma_receive "${words[3]}" $((words[4] - words[3])) "${words[2]}" && builtin return 0 ;;
+      execute) __soma_renew; __soma_receive "${words[3]}" $((words[4] - words[3])) "${words[2]}" && builtin return 0 ;;
       complete) __soma_read "${words[2]}"; __soma_complete "${words[1]}" "$__soma_part" ;;
       *)
         left=${words[${#words[@]} - 1]}

@@ -1,7 +1,7 @@
 # The loop, a line for each time that something left it; then the text is read again from its beginning. Where that cannot be,
 # the shell ends after the last line.
 # The redirections keep 3, 4 and 5 from all commands; 4 comes first, and so lies at 10 meanwhile.
-if [[ -z ${__soma_started-} ]]; then __soma_started=1; readonly __soma_loop='while { __soma_next; } 2>/dev/null; do builtin eval "$__soma_code" 4>&- 3<&- 5<&- </dev/null; { __soma_status=$?; __soma_end "$__soma_status"; } 2>/dev/null; done; { __soma_end 0; } 2>/dev/null'; __soma_running=; __soma_options=$-; __soma_names=(); __soma_before=(); __soma_status=0; __soma_send ready "{\"language\":\"bash\",\"version\":\"${BASH_VERSION%%\(*}\",\"flavour\":\"plain\"}"; fi
+if [[ -z ${__soma_started-} ]]; then __soma_started=1; readonly __soma_loop='while { __soma_next; } 2>/dev/null; do builtin eval "$__soma_code" 4>&- 3<&- 5<&- </dev/null; { __soma_status=$?; __soma_end "$__soma_status"; } 2>/dev/null; done; { __soma_end 0; } 2>/dev/null'; __soma_running=; __soma_options=$-; __soma_names=(); __soma_before=(); __soma_status=0; __soma_renew; __soma_send ready "{\"language\":\"bash\",\"version\":\"${BASH_VERSION%%\(*}\",\"flavour\":\"plain\"}"; fi
 builtin eval "$__soma_loop"
 builtin eval "$__soma_loop"
 builtin eval "$__soma_loop"

@@ -14,6 +14,34 @@ Object.defineProperty(globalThis, '__soma__', {
   value: Object.freeze({ load, bring, meta, take: (value) => (taken = value) }),
 });
 
+// What tells this sandbox from its copies. In a copy `Math.random` would go on with the numbers of all others, and V8 has
+// no way to seed it anew: there it draws from the kernel's source, as that of OpenSSL is a copy too.
+const machine = () => {
+  try {
+    return files.readFileSync('/etc/machine-id', 'latin1');
+  } catch {
+    return '';
+  }
+};
+let sandbox = machine();
+
+function renew() {
+  const now = machine();
+  if (now === sandbox) return;
+  sandbox = now;
+  const source = files.openSync('/dev/urandom', 'r');
+  const drawn = Buffer.alloc(4096);
+  let used = drawn.length;
+  Math.random = function random() {
+    if (used === drawn.length) {
+      files.readSync(source, drawn);
+      used = 0;
+    }
+    used += 8;
+    return Number(drawn.readBigUInt64LE(used - 8) >> 11n) / 2 ** 53;
+  };
+}
+
 // One cell at a time; a cell that was interrupted may still end some day, and is then nobody's.
 let current = null;
 
@@ -21,6 +49,7 @@ function execute(words, payload) {
   const [, number, flags, codeLength] = words;
   const cell = { number, silent: flags.includes('s'), before: new Map(), began: Date.now() - started };
   current = cell;
+  renew();
   answers.allowed = flags.includes('i');
   const length = Number(codeLength);
   setVariables(cell, payload.subarray(length));

@@ -24,14 +24,16 @@ running = False
 told = set()
 flavour = None
 pid = 0
+sandbox = b""
 
 
 def main(received, request, ready, kind):
     """Becomes a kernel and serves until there is nobody to serve."""
-    global flavour, pid
+    global flavour, pid, sandbox
     settle(received)
     pid = os.getpid()
     trouble = move(request)
+    sandbox = machine()
     seed()
     streams.framed = True
     flavour = part("plain" if kind == "plain" else "shell")
@@ -126,6 +128,30 @@ def seed():
             pass
 
 
+def machine():
+    """What tells this sandbox from its copies."""
+    try:
+        with open("/etc/machine-id", "rb") as file:
+            return file.read(64)
+    except OSError:
+        return b""
+
+
+def renew():
+    """In a copy of the sandbox, what was random is so no more."""
+    global sandbox
+    if sandbox != machine():
+        sandbox = machine()
+        random = sys.modules.get("random")
+        if random is not None:
+            random.seed()
+        ssl = sys.modules.get("_ssl")
+        if ssl is not None:
+            # OpenSSL has numbers of its own in memory.
+            ssl.RAND_add(os.urandom(64), 64.0)
+        seed()
+
+
 def leave():
     """In a process that a cell forked: nothing of the kernel is its business."""
     streams.after_fork_there()
@@ -159,6 +185,7 @@ def execute(number, flags, body, size):
     global running
     code = body[:size].decode("utf-8", "replace")
     before = lend(body[size:]) if len(body) > size else None
+    renew()
     asking.allowed = b"i" in flags
     silent = b"s" in flags
     _signal.signal(_signal.SIGINT, interrupt)

@@ -3,7 +3,18 @@
 # An empty pipe that does not block is an error to R.
 was_interrupted <- function() length(tryCatch(readBin(interrupts, "raw", 64), error = function(problem) raw(0))) > 0
 
+# What tells this sandbox from its copies; in a copy, what was random is so no more.
+machine <- function() tryCatch(readLines("/etc/machine-id", 1, warn = FALSE), error = function(problem) "", warning = function(problem) "")
+sandbox <- machine()
+
+renew <- function() {
+  if (identical(sandbox, machine())) return()
+  sandbox <<- machine()
+  if (exists(".Random.seed", globalenv(), inherits = FALSE)) rm(".Random.seed", envir = globalenv())
+}
+
 execute <- function(words, payload) {
+  renew()
   length <- as.numeric(words[4])
   code <- payload[seq_len(length)]
   before <- set_variables(payload[seq_along(payload) > length])

@@ -25,8 +25,8 @@ use hyper::body::Incoming;
 use serde::Deserialize;
 
 use super::access::{Token, refused};
-use super::{HttpError, trust};
-use crate::files::blocking;
+use super::{HttpError, renewed, trust};
+use crate::files::{FileError, blocking};
 use crate::server::Body;
 use crate::state::{LimitsTold, State};
 
@@ -50,6 +50,7 @@ struct Told {
     default_workdir: Option<String>,
     limits: Option<Limits>,
     sudo: Option<bool>,
+    machine_id: Option<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -70,7 +71,16 @@ pub(super) async fn init(
     let mut told = parse(&super::whole(body, LARGEST).await?)?;
     if accept(head, &told, state)? {
         let bundle = told.ca_bundle.take().filter(|bundle| !bundle.is_empty());
+        let machine = told.machine_id.take();
         apply(told, state);
+        if let Some(id) = machine {
+            let place = Path::new("/etc/machine-id");
+            let identify = move || {
+                renewed::identify(Path::new("/"), &id)
+                    .map_err(|error| FileError::from_io(&error, place))
+            };
+            blocking::short(identify).await?;
+        }
         if let Some(bundle) = bundle {
             blocking::short(move || trust::install(Path::new("/"), &bundle)).await?;
         }
@@ -123,6 +133,9 @@ fn parse(body: &[u8]) -> Result<Told, HttpError> {
     }
     if told.access_token.as_ref().is_some_and(|token| !is_header(token)) {
         return Err(HttpError::bad_request("the access token cannot be sent in a header"));
+    }
+    if told.machine_id.as_ref().is_some_and(|id| !renewed::is_sensible(id)) {
+        return Err(HttpError::bad_request("'machineId' is not 32 hexadecimal digits"));
     }
     let bundle = told.ca_bundle.as_deref().unwrap_or_default();
     if !bundle.is_empty() && !trust::is_sensible(bundle) {
@@ -192,6 +205,7 @@ mod tests {
             br#"{"accessToken":"secret\u00e9"}"#,
             br#"{"accessToken":["secret"]}"#,
             br#"{"caBundle":"secret"}"#,
+            br#"{"machineId":"secret"}"#,
             b"[",
         ] {
             let Err(error) = parse(body) else { panic!("{body:?}") };

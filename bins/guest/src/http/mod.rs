@@ -26,6 +26,7 @@ mod init;
 mod multipart;
 mod query;
 mod range;
+mod renewed;
 mod trust;
 mod upload;
 

@@ -225,7 +225,13 @@ impl ProcessService for Processes {
                 return Err(ConnectError::unimplemented(problem));
             }
         };
-        sent.map_err(|error| ConnectError::internal(format!("cannot send the signal: {error}")))?;
+        sent.map_err(|error| match error.kind() {
+            // It ended in this moment, and nobody took note yet.
+            io::ErrorKind::NotFound
+            | io::ErrorKind::BrokenPipe
+            | io::ErrorKind::ConnectionReset => ConnectError::not_found("the process is over"),
+            _ => ConnectError::internal(format!("cannot send the signal: {error}")),
+        })?;
         Response::ok(SendSignalResponse::default())
     }
 

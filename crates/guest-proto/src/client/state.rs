@@ -41,6 +41,10 @@ pub struct Init {
     /// Whether the sandbox's user may become its root with `sudo`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sudo: Option<bool>,
+    /// What the sandbox is called from now on, as 32 hexadecimal digits: it is a copy of another,
+    /// and nothing in it that was random is so any more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_id: Option<String>,
 }
 
 /// What a guest is told of its sandbox's limits.
