@@ -11,6 +11,7 @@ help: ## list the commands
 
 run: ## build, and run the daemon: it says how to use it
 	@scripts/setup build run rust
+	@scripts/get-criu || true
 	@scripts/run
 
 test: setup ## everything that must hold: format, lints, licences, tests

@@ -1,6 +1,7 @@
 //! What hostile code tries, against real sandboxes: each line of the list of attacks is a test
 //! whose name says what it tries.
 //!
+//! - `copies`: what copies of a sandbox know of each other;
 //! - `escape`: out of the sandbox, or into its guest;
 //! - `files`: through names, links and kinds of files, by the API;
 //! - `forks`: all processes, and more;
@@ -25,6 +26,7 @@
 //! the network are in `tests/network` and `crates/network/tests`, those about crashes in
 //! `tests/crash`; N19 and N20 want the console and previews, N21 something that dials for a caller.
 
+mod copies;
 mod escape;
 mod files;
 mod forks;
@@ -51,7 +53,8 @@ const LINES: &str = "e1 e2 e4 e5 e7 e8 e10 e11 e13 e14 e16 e17 e19 e20 e22 e23 e
                      r16";
 
 /// Where their tests are.
-const TESTS: [&str; 11] = [
+const TESTS: [&str; 12] = [
+    include_str!("attacks/copies.rs"),
     include_str!("attacks/escape.rs"),
     include_str!("attacks/files.rs"),
     include_str!("attacks/forks.rs"),
@@ -121,7 +124,7 @@ impl Arena {
     fn with(wish: &Value) -> Self {
         let daemon = Arc::new(Daemon::start());
         let attacker = daemon.create(&wish.to_string());
-        woken::wake_if_asked(&daemon, &attacker);
+        let attacker = woken::changed_as_asked(&daemon, attacker);
         let neighbour = Some(Neighbour::of(&daemon));
         Self { daemon, attacker, neighbour }
     }

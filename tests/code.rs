@@ -7,4 +7,4 @@ mod kernels;
 mod notebook;
 mod packages;
 mod repl;
-mod through_daemon;
+pub(crate) mod through_daemon;

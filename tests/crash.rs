@@ -11,6 +11,7 @@
 //!
 //! Which N is chosen by `SOMA_SEED`; with `SOMA_LONG` every one is.
 
+mod copies;
 mod damage;
 mod deaths;
 mod faults;

@@ -5,6 +5,7 @@
 //! (`hibernate/cycle.py`) on a real sandbox in which a program uses a TCP connection, a terminal and a watch on a folder. After
 //! the restore the program goes on where it was, and the guest answers.
 
+mod captured;
 mod frozen;
 mod interrupted;
 mod proof;

@@ -12,10 +12,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
-use domain::{Ending, Lease, Limits, Rest, SandboxId, SandboxSpec, Timestamp};
+use domain::{Ending, Lease, Limits, Origin, Rest, SandboxId, SandboxSpec, SnapshotId, Timestamp};
 use guest_proto::GuestClient;
 use policy::{Action, Caller, Permitted, Rules};
-use provider::{ByteStream, Observed, Provider, ProviderError};
+use provider::{ByteStream, Observed, Provider, ProviderError, Snapshot, SnapshotKind};
 use provider_native::{NativeProvider, random_id};
 use rustix::process::Signal;
 use tempfile::TempDir;
@@ -103,6 +103,35 @@ impl Operated {
         record: &str,
     ) -> Result<(), ProviderError> {
         self.provider.write_record(&permitted(id), record).await
+    }
+
+    /// Takes a snapshot with nothing written down.
+    pub(crate) async fn capture(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+        memory: bool,
+    ) -> Result<(), ProviderError> {
+        let kind = SnapshotKind { memory, passing: false };
+        self.provider.capture(&permitted(id), snapshot, kind, "").await
+    }
+
+    pub(crate) async fn snapshots(&self) -> Result<Vec<Snapshot>, ProviderError> {
+        self.provider.snapshots().await
+    }
+
+    pub(crate) async fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), ProviderError> {
+        let permitted = Rules::default().decide(&Caller::local(), Action::Oversee, id.clone());
+        self.provider.remove_snapshot(&permitted.unwrap()).await
+    }
+
+    pub(crate) async fn roll_back(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<Observed, ProviderError> {
+        let origin = Origin { snapshot: snapshot.clone(), token: None };
+        self.provider.roll_back(&permitted(id), &SandboxSpec::default(), &origin).await
     }
 
     pub(crate) async fn renew(

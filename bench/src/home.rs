@@ -56,6 +56,9 @@ impl BenchHome {
     pub(crate) fn soma(&self, settings: &Settings) -> Command {
         let mut soma = command(&settings.soma);
         soma.env("SOMA_HOME", self.path());
+        if let Some(criu) = std::env::var_os("SOMA_CRIU") {
+            soma.env("SOMA_CRIU", criu);
+        }
         soma
     }
 

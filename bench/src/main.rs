@@ -24,6 +24,7 @@ mod home;
 mod lasting;
 mod network;
 mod output;
+mod pause;
 mod processes;
 mod samples;
 mod terminal;
@@ -65,7 +66,7 @@ fn run() -> anyhow::Result<()> {
 type Table = fn(&Settings) -> anyhow::Result<()>;
 
 /// Each by the name that `--only` takes.
-const TABLES: [(&str, Table); 12] = [
+const TABLES: [(&str, Table); 13] = [
     ("create", |settings| {
         engine::sandbox_and_true(settings);
         Ok(())
@@ -92,6 +93,10 @@ const TABLES: [(&str, Table); 12] = [
     ("lasting", lasting::print),
     ("code", |settings| {
         code::print(settings);
+        Ok(())
+    }),
+    ("pause", |settings| {
+        pause::print(settings);
         Ok(())
     }),
     ("network", network::print),

@@ -1,4 +1,4 @@
-//! Every escape again, in sandboxes that were put on the disk and woken before.
+//! Escapes again, in sandboxes that were put on the disk and woken before, and in copies.
 //!
 //! The walls of a woken sandbox are put up by CRIU, from its images, and by whoever wakes it.
 
@@ -10,21 +10,42 @@ use super::{Arena, escape};
 use crate::daemon::Daemon;
 use crate::support::{is_root, skip};
 
-thread_local! {
-    /// Whether attackers' sandboxes are put on the disk and woken first.
-    static IS_ASKED: Cell<bool> = const { Cell::new(false) };
+/// What is done with attackers' sandboxes first.
+#[derive(Clone, Copy)]
+enum Change {
+    Nothing,
+    /// Put on the disk and woken.
+    Wake,
+    /// Copied, and the copy is the attacker's.
+    Copy,
 }
 
-/// Puts an attacker's sandbox on the disk and wakes it, where that is what is tried.
-pub(super) fn wake_if_asked(daemon: &Daemon, id: &str) {
-    if IS_ASKED.get() {
-        wake(daemon, id);
+thread_local! {
+    static ASKED: Cell<Change> = const { Cell::new(Change::Nothing) };
+}
+
+/// The attacker's sandbox after what is tried was done with it.
+pub(super) fn changed_as_asked(daemon: &Daemon, id: String) -> String {
+    match ASKED.get() {
+        Change::Nothing => id,
+        Change::Wake => {
+            wake(daemon, &id);
+            id
+        }
+        Change::Copy => {
+            let made = daemon.ask("POST", &format!("/v1/sandbox/{id}/fork"), "");
+            assert_eq!(made.status, 201, "{}", made.json());
+            let copy = made.json()["items"][0]["id"].as_str().unwrap().to_owned();
+            let gone = daemon.ask("DELETE", &format!("/v1/sandbox/{id}"), "");
+            assert_eq!(gone.status, 204, "{}", gone.json());
+            copy
+        }
     }
 }
 
 fn wake(daemon: &Daemon, id: &str) {
     let paused = daemon.ask("POST", &format!("/v1/sandbox/{id}/pause?grace=0"), "");
-    assert_eq!(paused.status, 200, "{}", paused.json());
+    assert_eq!(paused.status, 201, "{}", paused.json());
     let folder = daemon.home.path().join("sandboxes").join(id);
     assert!(folder.join("asleep").exists(), "{}", paused.json());
     let resumed = daemon.ask("POST", &format!("/v1/sandbox/{id}/resume"), "");
@@ -44,7 +65,7 @@ fn e34_escapes_are_tried_after_a_resume() {
     if cannot_run("e34_escapes_are_tried_after_a_resume") {
         return;
     }
-    IS_ASKED.set(true);
+    ASKED.set(Change::Wake);
     escape::e1_a_crash_handler_of_the_host_is_set();
     escape::e2_settings_of_the_kernel_are_written();
     escape::e4_the_hosts_helpers_of_cgroups_and_devices_are_replaced();
@@ -62,7 +83,7 @@ fn e34_more_escapes_are_tried_after_a_resume() {
     if cannot_run("e34_more_escapes_are_tried_after_a_resume") {
         return;
     }
-    IS_ASKED.set(true);
+    ASKED.set(Change::Wake);
     escape::e17_other_doors_of_the_kernel_are_used();
     escape::e17_the_calls_that_pass_are_those_of_the_list();
     escape::e19_sockets_of_unusual_families_are_opened();
@@ -73,6 +94,24 @@ fn e34_more_escapes_are_tried_after_a_resume() {
     // its own sandbox with that, and nothing else.
     escape::the_guest_is_attacked("signal.SIGKILL, signal.SIGSTOP, signal.SIGSEGV, signal.SIGINT");
     escape::e25_the_limits_and_the_pace_of_process_1_are_taken_from_it();
+    escape::e25_everything_that_can_be_killed_is_killed();
+    escape::e32_something_of_the_host_is_in_sight();
+}
+
+#[test]
+fn e34_escapes_are_tried_in_a_copy() {
+    if cannot_run("e34_escapes_are_tried_in_a_copy") {
+        return;
+    }
+    ASKED.set(Change::Copy);
+    escape::e1_a_crash_handler_of_the_host_is_set();
+    escape::e2_settings_of_the_kernel_are_written();
+    escape::e5_cgroups_and_other_file_systems_are_mounted();
+    escape::e8_devices_of_the_host_are_opened();
+    escape::e11_the_guests_program_and_memory_are_overwritten();
+    escape::e17_dangerous_system_calls_are_made();
+    escape::e17_the_calls_that_pass_are_those_of_the_list();
+    escape::e23_memory_and_queues_are_shared_with_a_neighbour();
     escape::e25_everything_that_can_be_killed_is_killed();
     escape::e32_something_of_the_host_is_in_sight();
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::through_daemon::{execute, stdout};
+use super::through_daemon::{context, execute, stdout};
 use crate::daemon::Daemon;
 use crate::daemon::sdks::{interpreter, run_with};
 use crate::network::registries::{self, PYTHON};
@@ -87,6 +87,9 @@ fn it_is_built_on_first_use_and_the_sdk_of_e2b_runs_on_it_unmodified() {
     // What the host's interpreter has beside it is there as before, and pip adds to it.
     let said = daemon.execute(&id, "python3 -m pip install --help >/dev/null && echo pip");
     assert_eq!(said.trim(), "pip");
+    if std::env::var_os("SOMA_CRIU").is_some() && is_root() {
+        println!("copied 20 times in {:?}", multiply(&daemon, &id));
+    }
     soma(&daemon, &["rm", &id]);
     println!("built in {build:?}, made again in {again:?}");
     if is_root()
@@ -100,6 +103,31 @@ fn it_is_built_on_first_use_and_the_sdk_of_e2b_runs_on_it_unmodified() {
     }
     // Its files go with the home: they are many, and removing them on a busy disk takes long.
     daemon.close();
+}
+
+/// Twenty copies of a kernel with pandas loaded: each goes its own way, and none sees another.
+fn multiply(daemon: &Daemon, id: &str) -> Duration {
+    let kernel = context(daemon, id, "python");
+    let load = "import pandas; frame = pandas.DataFrame({'a': range(1000)}); print(frame.a.sum())";
+    assert_eq!(stdout(&execute(daemon, id, Some(&kernel), load)).trim(), "499500");
+    let begun = Instant::now();
+    let copies = soma(daemon, &["fork", id, "-n", "20"]);
+    let took = begun.elapsed();
+    let copies: Vec<&str> = copies.lines().collect();
+    assert_eq!(copies.len(), 20);
+    for (number, copy) in copies.iter().enumerate() {
+        let change =
+            format!("frame.loc[0, 'a'] = {number}; open('/workspace/own', 'w').write('x')");
+        execute(daemon, copy, Some(&kernel), &change);
+    }
+    for (number, copy) in copies.iter().enumerate() {
+        let seen = stdout(&execute(daemon, copy, Some(&kernel), "print(frame.a.sum() - 499500)"));
+        assert_eq!(seen.trim(), number.to_string(), "one sees another");
+        soma(daemon, &["rm", copy]);
+    }
+    let unchanged = "import os; print(frame.a.sum(), os.listdir('/workspace'))";
+    assert_eq!(stdout(&execute(daemon, id, Some(&kernel), unchanged)).trim(), "499500 []");
+    took
 }
 
 #[test]

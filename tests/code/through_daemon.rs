@@ -23,21 +23,21 @@ pub(super) fn ask(
 
 /// Runs code to its end, in a context or a new one.
 #[track_caller]
-pub(super) fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
+pub(crate) fn execute(daemon: &Daemon, id: &str, context: Option<&str>, code: &str) -> Value {
     let body = json!({ "code": code, "context_id": context, "timeout_ms": 120_000 });
     let (status, value) = ask(daemon, id, "POST", "/execute", &body);
     assert_eq!(status, 200, "{value}");
     value
 }
 
-pub(super) fn context(daemon: &Daemon, id: &str, language: &str) -> String {
+pub(crate) fn context(daemon: &Daemon, id: &str, language: &str) -> String {
     let body = json!({ "language": language });
     let (status, value) = ask(daemon, id, "POST", "/contexts", &body);
     assert_eq!(status, 201, "{value}");
     value["id"].as_str().unwrap().to_owned()
 }
 
-pub(super) fn stdout(execution: &Value) -> String {
+pub(crate) fn stdout(execution: &Value) -> String {
     let lines = execution["logs"]["stdout"].as_array().unwrap();
     lines.iter().map(|line| line.as_str().unwrap()).collect::<Vec<_>>().join("\n")
 }

@@ -51,7 +51,7 @@ fn a_resume_during_which_somebody_dies_loses_nothing() {
     dies_over("a_resume_during_which_somebody_dies_loses_nothing", &[RESUME]);
 }
 
-fn dies_over(name: &str, operations: &[Operation]) {
+pub(super) fn dies_over(name: &str, operations: &[Operation]) {
     if cannot_trace(name) {
         return;
     }

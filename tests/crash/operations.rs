@@ -193,7 +193,7 @@ pub(super) const PAUSE: Operation = Operation {
     request: |Subject { id, .. }| {
         Request::new("POST", format!("/v1/sandbox/{id}/pause?grace=0"), Vec::new())
     },
-    done: 200,
+    done: 201,
     check: check_pause,
     ..DELETE
 };
@@ -205,12 +205,13 @@ pub(super) const RESUME: Operation = Operation {
         let subject = with_counter(scene);
         let path = format!("/v1/sandbox/{}/pause?grace=0", subject.id);
         let answer = scene.daemon.ask("POST", &path, "");
-        assert_eq!(answer.status, 200, "{}", answer.json());
+        assert_eq!(answer.status, 201, "{}", answer.json());
         subject
     },
     request: |Subject { id, .. }| {
         Request::new("POST", format!("/v1/sandbox/{id}/resume"), Vec::new())
     },
+    done: 200,
     ..PAUSE
 };
 

@@ -30,7 +30,7 @@ fn code(daemon: &Daemon, id: &str, path: &str, body: &Value) -> (u16, Value) {
 
 fn act(daemon: &Daemon, id: &str, what: &str) -> Value {
     let answer = daemon.ask("POST", &format!("/v1/sandbox/{id}/{what}"), "");
-    assert_eq!(answer.status, 200, "{}", answer.json());
+    assert!(answer.status < 300, "{}", answer.json());
     answer.json()
 }
 

@@ -71,9 +71,11 @@ fn without_room_for_its_memory_it_stays_frozen_and_says_so_until_there_is() {
     let variables = [("SOMA_RESERVE_DISK", reserve.as_str())];
     let daemon = Daemon::with(Home::within(&host.place()), &variables);
     let id = daemon.create(r#"{"name": "box"}"#);
-    // 150 MiB in memory, and a deleted file of 60 MiB that is open: nobody reckons with that.
-    let hold = "import os, time; f = open('/workspace/gone', 'wb'); f.write(os.urandom(60 << 20)); \
-                f.flush(); os.remove('/workspace/gone'); b = os.urandom(150 << 20); \
+    // 150 MiB in memory, and deleted files of 60 MiB each that are open: nobody reckons with those,
+    // and with the reserve there is no room for both.
+    let hold = "import os, time; kept = [open('/workspace/gone%d' % n, 'wb') for n in range(3)]; \
+                [(f.write(os.urandom(60 << 20)), f.flush(), os.remove(f.name)) for f in kept]; \
+                b = os.urandom(150 << 20); \
                 open('/workspace/ready', 'w').close(); time.sleep(9999)";
     let start = format!(
         "(n=0; while :; do n=$((n+1)); echo $n > /workspace/n; sleep 0.02; done) > /dev/null 2>&1 & \
@@ -84,7 +86,7 @@ fn without_room_for_its_memory_it_stays_frozen_and_says_so_until_there_is() {
     let folder = daemon.home.path().join("sandboxes").join(&id);
     let pause = || {
         let answer = daemon.ask("POST", &format!("/v1/sandbox/{id}/pause?grace=0"), "");
-        assert_eq!(answer.status, 200, "{}", answer.json());
+        assert_eq!(answer.status, 201, "{}", answer.json());
         assert_eq!(answer.json()["state"], "paused");
         answer.json()["reason"].as_str().unwrap_or_default().to_owned()
     };

@@ -11,7 +11,7 @@ use crate::conformance::{output_of, run};
 use crate::support::{Home, eventually, needs_root, skip};
 
 /// The program that uses a TCP connection, a terminal and a watch, and counts.
-fn busy() -> StartOptions {
+pub(super) fn busy() -> StartOptions {
     StartOptions {
         cmd: "python3".to_owned(),
         args: vec!["-c".to_owned(), include_str!("program.py").to_owned()],
@@ -39,12 +39,12 @@ pub(super) async fn made(home: &Home) -> SandboxId {
 }
 
 /// How many rounds the program has gone through.
-async fn rounds(home: &Home, id: &SandboxId) -> u64 {
+pub(super) async fn rounds(home: &Home, id: &SandboxId) -> u64 {
     let guest = home.provider().guest(id);
     output_of(&guest, "sh", &["-c", "wc -l < /workspace/log"]).await.trim().parse().unwrap_or(0)
 }
 
-async fn goes_on(home: &Home, id: &SandboxId) {
+pub(super) async fn goes_on(home: &Home, id: &SandboxId) {
     let before = rounds(home, id).await;
     for _ in 0..200 {
         if rounds(home, id).await > before + 2 {
@@ -52,7 +52,9 @@ async fn goes_on(home: &Home, id: &SandboxId) {
         }
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    panic!("the program does not go on after round {before}");
+    let look = "cat /workspace/error; ps ax -o pid,stat,wchan:20,args";
+    let seen = output_of(&home.provider().guest(id), "sh", &["-c", look]).await;
+    panic!("the program does not go on after round {before}: {seen}");
 }
 
 fn processes(home: &Home, id: &SandboxId) -> usize {

@@ -4,6 +4,8 @@ Reads LEAP0_BASE_URL and LEAP0_API_KEY as the SDK does. Ends with a line that sa
 held; anything that does not hold is an exception.
 """
 
+import sys
+
 import leap0
 from leap0 import Leap0Client
 
@@ -115,6 +117,27 @@ files.delete(path="/workspace/link")
 equal(files.exists(path="/etc/passwd"), True)
 files.delete(path="/workspace/notes", recursive=True)
 equal(files.exists(path="/workspace/notes"), False)
+
+# Paused, and captured where this host can.
+sandbox.process.execute(command="echo first > /workspace/mark")
+equal(sandbox.pause().state.value, "paused")
+equal(client.sandboxes.get(sandbox.id).state.value, "paused")
+equal(sandbox.process.execute(command="cat /workspace/mark").stdout, "first\n")
+if "snapshots" in sys.argv:
+    taken = sandbox.create_snapshot(name="first")
+    equal((taken.name, taken.vcpu, taken.memory), ("first", 1, 512))
+    refused(leap0.Leap0ConflictError, "already", lambda: sandbox.create_snapshot(name="first"))
+    sandbox.process.execute(command="echo second > /workspace/mark")
+    page = client.snapshots.list()
+    equal(([item.id for item in page.items], page.total_items), ([taken.id], 1))
+    copy = client.snapshots.restore(snapshot_name="first", timeout=60)
+    equal((copy.state.value, copy.timeout), ("running", 60))
+    equal(copy.process.execute(command="cat /workspace/mark").stdout, "first\n")
+    refused(leap0.Leap0ConflictError, copy.id, lambda: client.snapshots.delete(taken))
+    copy.delete()
+    client.snapshots.delete(taken)
+    refused(leap0.Leap0NotFoundError, "first", lambda: client.snapshots.restore(snapshot_name="first"))
+    equal(sandbox.process.execute(command="cat /workspace/mark").stdout, "second\n")
 
 # The rest of its life.
 equal((sandbox.get_user_home_dir(), sandbox.get_workdir()), ("/home/user", "/workspace"))

@@ -8,6 +8,7 @@ import asyncio
 import http.client
 import json
 import os
+import sys
 import time
 from urllib.parse import urlsplit
 
@@ -316,6 +317,39 @@ def pausing():
     assert timed.kill()
 
 
+def snapshots():
+    """Taken while it runs, made into others with what ran in it, listed, deleted; and copies."""
+    from e2b import Sandbox
+
+    sandbox = Sandbox.create(timeout=120)
+    sandbox.files.write("/workspace/mark", "first")
+    running = sandbox.commands.run("sleep 1000", background=True)
+    taken = sandbox.create_snapshot(name="first")
+    cold = sandbox.create_snapshot(name="cold", mode="filesystem")
+    assert taken.snapshot_id == "first:default" and taken.names == ["first:default"], taken
+    assert sandbox.is_running()
+    listed = Sandbox.list_snapshots(sandbox_id=sandbox.sandbox_id).next_items()
+    assert {one.snapshot_id for one in listed} == {"first:default", "cold:default"}, listed
+    sandbox.files.write("/workspace/mark", "second")
+    copy = Sandbox.create(taken.snapshot_id, timeout=60)
+    assert copy.sandbox_id != sandbox.sandbox_id
+    assert copy.files.read("/workspace/mark") == "first"
+    assert running.pid in [one.pid for one in copy.commands.list()]
+    anew = Sandbox.create(cold.snapshot_id, timeout=60)
+    assert anew.files.read("/workspace/mark") == "first"
+    assert running.pid not in [one.pid for one in anew.commands.list()]
+    forks = sandbox.fork(timeout=60, count=2)
+    assert all(isinstance(one, Sandbox) for one in forks), forks
+    for one in forks:
+        assert one.files.read("/workspace/mark") == "second"
+        assert running.pid in [process.pid for process in one.commands.list()]
+    for one in [copy, anew, *forks]:
+        assert one.kill()
+    assert Sandbox.delete_snapshot(taken.snapshot_id) and not Sandbox.delete_snapshot(taken.snapshot_id)
+    assert sandbox.files.read("/workspace/mark") == "second"
+    assert Sandbox.delete_snapshot(cold.snapshot_id) and sandbox.kill()
+
+
 def first_generation():
     """What SDKs before 2.51 send."""
     key = {"X-API-KEY": os.environ["E2B_API_KEY"], "Content-Type": "application/json"}
@@ -346,6 +380,9 @@ def main():
     assert sandbox.kill() and not sandbox.kill()
     pausing()
     print("pausing held")
+    if "snapshots" in sys.argv:
+        snapshots()
+        print("snapshots held")
     first_generation()
     print("first generation held")
 

@@ -7,6 +7,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::config::ConfigArguments;
+use crate::copies::{ForkArguments, RestoreArguments, RollbackArguments};
 use crate::cp::CpArguments;
 use crate::doctor::DoctorArguments;
 use crate::down::DownArguments;
@@ -29,6 +30,7 @@ use crate::rm::RmArguments;
 use crate::run::RunArguments;
 use crate::serve::ServeArguments;
 use crate::shell::ShellArguments;
+use crate::snapshot::SnapshotArguments;
 use crate::start::StartArguments;
 use crate::stats::StatsArguments;
 use crate::stop::StopArguments;
@@ -87,6 +89,14 @@ pub(crate) enum Command {
     Pause(PauseArguments),
     /// Let paused sandboxes go on.
     Resume(ResumeArguments),
+    /// Capture sandboxes, list and remove what was captured.
+    Snapshot(SnapshotArguments),
+    /// Make a sandbox from a snapshot, and write its id.
+    Restore(RestoreArguments),
+    /// Copy a sandbox with its processes, and write the ids of the copies.
+    Fork(ForkArguments),
+    /// Make a sandbox what it was in a snapshot.
+    Rollback(RollbackArguments),
     /// Show what sandboxes use.
     Stats(StatsArguments),
     /// Show what happened to a sandbox, or what a process in it wrote.

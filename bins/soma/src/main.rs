@@ -6,6 +6,7 @@
 mod arguments;
 mod cells;
 mod config;
+mod copies;
 mod cp;
 mod daemon;
 mod doctor;
@@ -34,6 +35,7 @@ mod serve;
 mod session;
 mod several;
 mod shell;
+mod snapshot;
 mod start;
 mod stats;
 mod stop;
@@ -73,6 +75,10 @@ fn dispatch() -> Result<u8, Failure> {
             Command::Stop(arguments) => stop::run(&home, &arguments),
             Command::Pause(arguments) => pause::run(&home, &arguments),
             Command::Resume(arguments) => resume::run(&home, &arguments),
+            Command::Snapshot(arguments) => snapshot::run(&home, &arguments),
+            Command::Restore(arguments) => copies::restore(&home, &arguments),
+            Command::Fork(arguments) => copies::fork(&home, &arguments),
+            Command::Rollback(arguments) => copies::roll_back(&home, &arguments),
             Command::Down(arguments) => down::run(&home, &arguments),
             Command::Reconcile(arguments) => reconcile::run(&home, &arguments),
             Command::Stats(arguments) => stats::run(&home, &arguments),

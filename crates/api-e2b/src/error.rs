@@ -27,6 +27,14 @@ impl Failure {
         Self::new(StatusCode::BAD_REQUEST, message)
     }
 
+    pub(crate) fn code(&self) -> u16 {
+        self.status.as_u16()
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.message
+    }
+
     /// In the words that E2B's clients and tests know.
     pub(crate) fn no_sandbox(id: &str) -> Self {
         let id: String = id.chars().filter(|c| !c.is_control()).take(64).collect();

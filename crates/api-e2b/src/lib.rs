@@ -11,6 +11,7 @@ mod error;
 mod list;
 mod network;
 mod sandboxes;
+mod snapshots;
 mod view;
 
 use axum::Router;
@@ -33,8 +34,10 @@ pub fn router(control: Control) -> Router {
         .route("/sandboxes/{id}/metrics", get(sandboxes::metrics))
         .route("/sandboxes/{id}/pause", post(sandboxes::pause))
         .route("/sandboxes/{id}/resume", post(sandboxes::resume))
-        .route("/sandboxes/{id}/snapshots", post(sandboxes::not_yet))
-        .route("/sandboxes/{id}/fork", post(sandboxes::not_yet))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route("/snapshots", get(snapshots::list))
+        .route("/templates/{id}", axum::routing::delete(snapshots::delete))
+        .route("/sandboxes/{id}/fork", post(snapshots::fork))
         .route("/sandboxes/{id}/network", axum::routing::put(network::replace))
         .with_state(control)
 }

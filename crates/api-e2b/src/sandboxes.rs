@@ -18,10 +18,10 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use crate::error::Failure;
-use crate::{network, view};
+use crate::{network, snapshots, view};
 
 /// How long a sandbox of the second generation lives when nobody says.
-const USUAL: u64 = 300;
+pub(crate) const USUAL: u64 = 300;
 
 /// The same for the first generation.
 const USUAL_FIRST: u64 = 15;
@@ -111,7 +111,10 @@ async fn create(
         network: network::policy(wanted.allow_internet_access, wanted.network)?.map(Into::into),
         ..Wish::default()
     };
-    let lease = control.create(caller, wish).await?;
+    let lease = match snapshots::find(control, caller, wish.template.as_deref()).await? {
+        Some(snapshot) => control.restore(caller, &snapshot, snapshots::wish_of(wish)).await?,
+        None => control.create(caller, wish).await?,
+    };
     Ok((StatusCode::CREATED, Json(view::made(&lease))).into_response())
 }
 
@@ -130,7 +133,7 @@ fn refuse_what_is_not_there_yet(wanted: &NewSandbox) -> Result<(), Failure> {
     Err(Failure::invalid(format!("this release has no {missing} yet")))
 }
 
-fn lifetime(wanted: Option<i64>, usual: u64, least: u64) -> Result<Duration, Failure> {
+pub(crate) fn lifetime(wanted: Option<i64>, usual: u64, least: u64) -> Result<Duration, Failure> {
     let seconds = match wanted {
         Some(wanted) => u64::try_from(wanted).unwrap_or(0),
         None => usual,
@@ -286,11 +289,6 @@ pub(crate) async fn metrics(
     }])))
 }
 
-pub(crate) async fn not_yet() -> Response {
-    let message = "snapshots and forks come with later releases";
-    crate::error(StatusCode::NOT_IMPLEMENTED, message)
-}
-
 /// A sandbox that runs, or is about to.
 pub(crate) fn running(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
     let lease = alive(control, caller, id)?;
@@ -301,12 +299,13 @@ pub(crate) fn running(control: &Control, caller: &Caller, id: &str) -> Result<Ar
 }
 
 /// A sandbox as far as this dialect knows sandboxes: those that run or are paused.
-fn alive(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
+pub(crate) fn alive(control: &Control, caller: &Caller, id: &str) -> Result<Arc<Lease>, Failure> {
     let lease = control.get(caller, &Reference::from(&parse(id)?));
     let lease = lease.map_err(|_| Failure::no_sandbox(id))?;
     match lease.state {
         Doing::Starting(_)
         | Doing::Running(_)
+        | Doing::Snapshotting(_)
         | Doing::Pausing(_)
         | Doing::Paused(_)
         | Doing::Resuming(_) => Ok(lease),

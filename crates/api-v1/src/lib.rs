@@ -19,6 +19,7 @@ pub mod network;
 pub mod processes;
 mod room;
 pub mod sandboxes;
+pub mod snapshots;
 mod stream;
 pub mod templates;
 
@@ -71,6 +72,12 @@ fn described() -> OpenApiRouter<Control> {
         .routes(routes!(templates::list))
         .routes(routes!(templates::get, templates::delete))
         .routes(routes!(templates::build))
+        .routes(routes!(snapshots::create))
+        .routes(routes!(snapshots::list))
+        .routes(routes!(snapshots::restore))
+        .routes(routes!(snapshots::get, snapshots::delete))
+        .routes(routes!(snapshots::fork))
+        .routes(routes!(snapshots::roll_back))
         .routes(routes!(processes::execute))
         .routes(routes!(processes::start))
         .routes(routes!(processes::stream))

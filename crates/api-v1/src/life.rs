@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::State;
 use control::{Control, Found};
+use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -74,7 +75,7 @@ pub struct Pause {
     post, path = "/v1/sandbox/{id}/pause", tag = "sandboxes", operation_id = "pause_sandbox",
     params(("id" = String, Path, description = "its id, its name, or a beginning of either"), Pause),
     responses(
-        (status = 200, description = "it stands still", body = Sandbox),
+        (status = 201, description = "it stands still", body = Sandbox),
         (status = 501, description = "this host cannot pause it", body = Problem),
         RunningRefusals,
     ),
@@ -84,13 +85,14 @@ pub(crate) async fn pause(
     Asking(caller): Asking,
     Which(which): Which,
     Asked(Pause { grace }): Asked<Pause>,
-) -> Result<Json<Sandbox>, ApiError> {
+) -> Result<(StatusCode, Json<Sandbox>), ApiError> {
     let grace = grace.map(Duration::from_secs);
     if grace.is_some_and(|grace| grace > LONGEST_GRACE) {
         let error = format!("it has to be at most {} seconds", LONGEST_GRACE.as_secs());
         return Err(ApiError::wrong("grace", error));
     }
-    Ok(Json(Sandbox::from(control.pause(&caller, &which, grace).await?.as_ref())))
+    let lease = control.pause(&caller, &which, grace).await?;
+    Ok((StatusCode::CREATED, Json(Sandbox::from(lease.as_ref()))))
 }
 
 /// Let a paused sandbox go on. One that runs is left alone.

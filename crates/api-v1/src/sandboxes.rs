@@ -304,7 +304,7 @@ pub(crate) async fn metrics(
 }
 
 /// Mebibytes, which is what the API counts memory and disk in.
-fn mebibytes(bytes: domain::Bytes) -> u64 {
+pub(crate) fn mebibytes(bytes: domain::Bytes) -> u64 {
     bytes.0 >> 20
 }
 

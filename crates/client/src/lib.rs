@@ -14,6 +14,7 @@ mod lines;
 mod network;
 mod sandboxes;
 mod server_events;
+mod snapshots;
 mod templates;
 
 use std::path::PathBuf;

@@ -69,6 +69,18 @@ pub enum ControlError {
         /// Which, and which there are.
         reason: String,
     },
+    /// There is no such snapshot, or it is somebody else's.
+    #[error("there is no snapshot `{which}`: `soma snapshot ls` lists those that are there")]
+    NoSnapshot {
+        /// As it was asked for.
+        which: String,
+    },
+    /// Another snapshot of the same owner has the name.
+    #[error("there is a snapshot `{name}` already: choose another name, or delete that one")]
+    SnapshotExists {
+        /// The name.
+        name: String,
+    },
     /// The template that was asked for could not be built.
     #[error(
         "the template `{}` could not be built, and the next try starts anew: {reason}",
@@ -149,7 +161,9 @@ impl ControlError {
     /// Whose affair it is.
     pub fn fault(&self) -> Fault {
         match self {
-            Self::NotFound { .. } | Self::NoTemplate { .. } => Fault::NotFound,
+            Self::NotFound { .. } | Self::NoTemplate { .. } | Self::NoSnapshot { .. } => {
+                Fault::NotFound
+            }
             Self::Ambiguous { .. } | Self::Invalid { .. } => Fault::Invalid,
             Self::Denied(denied) => match denied.rule {
                 policy::Rule::Sandboxes => Fault::Conflict,
@@ -157,19 +171,21 @@ impl ControlError {
                 _ => Fault::Forbidden,
             },
             Self::NameTaken { .. }
+            | Self::SnapshotExists { .. }
             | Self::Exists { .. }
             | Self::KeyReused { .. }
             | Self::WrongState { .. }
             | Self::Store(StoreError::NameTaken { .. }) => Fault::Conflict,
             Self::Provider(error) => match error {
-                ProviderError::NotFound { .. } | ProviderError::NoTemplate { .. } => {
-                    Fault::NotFound
-                }
+                ProviderError::NotFound { .. }
+                | ProviderError::NoTemplate { .. }
+                | ProviderError::NoSnapshot { .. } => Fault::NotFound,
                 ProviderError::NotRunning { .. }
                 | ProviderError::Paused { .. }
                 | ProviderError::Conflict { .. }
                 | ProviderError::TemplateExists { .. }
-                | ProviderError::TemplateInUse { .. } => Fault::Conflict,
+                | ProviderError::TemplateInUse { .. }
+                | ProviderError::SnapshotInUse { .. } => Fault::Conflict,
                 ProviderError::NoCapacity { .. } => Fault::Full,
                 ProviderError::Invalid { .. } => Fault::Invalid,
                 ProviderError::Unsupported { .. } | ProviderError::Unenforced { .. } => {

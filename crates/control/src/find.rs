@@ -219,7 +219,11 @@ pub(crate) fn state_of(condition: &Condition) -> State {
 
 /// The record with the state that the provider sees.
 fn observe(mut lease: Lease, seen: &Observed) -> Lease {
-    let state = state_of(&seen.condition);
+    let mut state = state_of(&seen.condition);
+    if matches!(seen.condition, Condition::Running) && lease.spec.origin.is_some() {
+        // A copy that nobody lived to tell what is new in it: its task does, before it is used.
+        state = State::Starting(Starting::new());
+    }
     if let (Condition::Running, None) = (&seen.condition, lease.until) {
         // The record was written before it ran, and its supervisor counts from there on.
         let timeout = lease.spec.limits.timeout;

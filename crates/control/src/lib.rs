@@ -22,6 +22,7 @@ mod network;
 mod reference;
 mod registry;
 mod sandbox;
+mod snapshots;
 mod templates;
 mod wish;
 
@@ -51,6 +52,7 @@ pub use provider::Archive;
 pub use reference::Reference;
 use registry::Registry;
 use sandbox::Handle;
+pub use snapshots::{MOST_COPIES, RestoreWish, Snapshot, SnapshotWish};
 pub use templates::{Template, TemplateState};
 pub use wish::{LimitChange, Renewal, Wish};
 
@@ -127,6 +129,7 @@ struct Shared {
     closing: CancellationToken,
     /// Whose turn it is to change templates: who may is found out and acted on at once.
     templates: Mutex<()>,
+    naming: snapshots::Naming,
 }
 
 /// More at once would only wait for processors.
@@ -193,6 +196,7 @@ impl Control {
                 compared: AtomicBool::new(false),
                 closing: CancellationToken::new(),
                 templates: Mutex::default(),
+                naming: snapshots::Naming::default(),
             }),
         };
         let found = control.reconcile().await?;

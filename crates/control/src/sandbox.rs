@@ -5,7 +5,8 @@
 //!                                      │
 //!                                      └─ it cannot: nothing stays, the caller hears why
 //!
-//! serve ◄──► wishes from its mailbox: renew, limit, network, start, stop, pause, resume, look, delete
+//! serve ◄──► wishes from its mailbox: renew, limit, network, start, stop, pause, resume, capture,
+//!   ▲        roll back, look, delete
 //!   ▲
 //!   └─────── the provider says that it ended
 //! ```
@@ -13,6 +14,7 @@
 //! A task that is let go of (its mailbox closes) leaves its sandbox as it is: the next daemon
 //! finds it again.
 
+mod capture;
 mod keep;
 mod limit;
 mod make;
@@ -23,10 +25,13 @@ mod restart;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use domain::{Ending, Event, Happened, Lease, OnTimeout, SandboxId, SandboxSpec, State, Timestamp};
+use domain::{
+    Ending, Event, Happened, Lease, OnTimeout, Origin, SandboxId, SandboxSpec, SnapshotRecord,
+    State, Timestamp,
+};
 use guest_proto::GuestClient;
 use policy::{Action, Caller, Permitted};
-use provider::ProviderError;
+use provider::{ProviderError, SnapshotKind};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 use tracing::warn;
@@ -86,6 +91,17 @@ enum Command {
         caller: Caller,
         answer: Answer<Arc<Lease>>,
     },
+    Capture {
+        caller: Caller,
+        record: Box<SnapshotRecord>,
+        kind: SnapshotKind,
+        answer: Answer<SnapshotRecord>,
+    },
+    RollBack {
+        caller: Caller,
+        origin: Origin,
+        answer: Answer<Arc<Lease>>,
+    },
     /// See whether the provider has it as we do.
     Look,
     /// Write to the store what it could not take before.
@@ -108,7 +124,13 @@ impl Handle {
     pub(crate) async fn settled(&self) -> Arc<Lease> {
         let mut lease = self.lease.clone();
         let settled = |lease: &Arc<Lease>| {
-            !matches!(lease.state, State::Starting(_) | State::Pausing(_) | State::Resuming(_))
+            !matches!(
+                lease.state,
+                State::Starting(_)
+                    | State::Pausing(_)
+                    | State::Resuming(_)
+                    | State::Snapshotting(_)
+            )
         };
         match lease.wait_for(settled).await {
             Ok(lease) => Arc::clone(&lease),
@@ -250,6 +272,23 @@ impl Task {
                         let resumed = self.resume(&caller).await;
                         self.tell_failure(&caller, &resumed, |reason| Happened::ResumeFailed { reason });
                         let _ = answer.send(resumed);
+                    }
+                    Some(Command::Capture { caller, record, kind, answer }) => {
+                        let captured = self.capture(&caller, *record, kind).await;
+                        self.tell_failure(&caller, &captured, |reason| Happened::SnapshotFailed { reason });
+                        if let Ok(record) = &captured {
+                            self.tell(&caller, Happened::Captured { snapshot: record.id.clone() });
+                        }
+                        let _ = answer.send(captured);
+                    }
+                    Some(Command::RollBack { caller, origin, answer }) => {
+                        let (snapshot, back) =
+                            (origin.snapshot.clone(), self.roll_back(&caller, origin).await);
+                        self.tell_failure(&caller, &back, |reason| Happened::RollbackFailed { reason });
+                        if back.is_ok() {
+                            self.tell(&caller, Happened::RolledBack { snapshot });
+                        }
+                        let _ = answer.send(back);
                     }
                     Some(Command::Look) => {
                         if self.look().await {

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use domain::{
     Asked, Bytes, Labels, Lease, Lifetime, Limits, MilliCpus, NetworkPolicy, OnExit, OnTimeout,
-    Owner, SandboxId, SandboxName, SandboxSpec, TemplateName, Timestamp, Token, check_labels,
-    check_variables,
+    Origin, Owner, SandboxId, SandboxName, SandboxSpec, TemplateName, Timestamp, Token,
+    check_labels, check_variables,
 };
 
 use crate::{ControlError, NetworkWish, build};
@@ -19,6 +19,8 @@ pub struct Wish {
     pub name: Option<SandboxName>,
     /// What to make it from; the default template when unset.
     pub template: Option<String>,
+    /// The snapshot to make it from instead.
+    pub origin: Option<Origin>,
     /// What it may use.
     pub limits: Limits,
     /// Variables that every command in it sees.
@@ -51,6 +53,7 @@ impl Default for Wish {
         Self {
             name: None,
             template: None,
+            origin: None,
             limits: usual.limits,
             environment: usual.environment,
             labels: Labels::new(),
@@ -103,6 +106,7 @@ impl Wish {
             sudo: self.sudo,
             token: Some(token),
             template: imported,
+            origin: self.origin,
             // Whoever makes a plan of this finds out which sandboxes are meant.
             network: NetworkPolicy::default(),
         };

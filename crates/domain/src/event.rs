@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Limits, NetworkMode, Owner, SandboxId, SandboxName, State, Timestamp};
+use crate::{Limits, NetworkMode, Owner, SandboxId, SandboxName, SnapshotId, State, Timestamp};
 
 /// The most characters of a reason that is written down.
 const LONGEST_REASON: usize = 1000;
@@ -110,6 +110,26 @@ pub enum Happened {
         /// Why, in the words that the caller was told.
         reason: String,
     },
+    /// A snapshot of it was taken.
+    Captured {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// A snapshot of it was to be taken, and was not.
+    SnapshotFailed {
+        /// Why, in the words that the caller was told.
+        reason: String,
+    },
+    /// It is what it was in a snapshot.
+    RolledBack {
+        /// Which.
+        snapshot: SnapshotId,
+    },
+    /// It was to become what it was in a snapshot, and did not.
+    RollbackFailed {
+        /// Why, in the words that the caller was told.
+        reason: String,
+    },
     /// It was to be deleted, and is still there.
     DeletionFailed {
         /// Why, in the words that the caller was told.
@@ -144,6 +164,8 @@ impl Happened {
             | Self::StopFailed { reason }
             | Self::PauseFailed { reason }
             | Self::ResumeFailed { reason }
+            | Self::SnapshotFailed { reason }
+            | Self::RollbackFailed { reason }
             | Self::DeletionFailed { reason } => Some(reason),
             Self::StateChanged(State::Failed(failed)) | Self::Found(State::Failed(failed)) => {
                 Some(&failed.reason)

@@ -21,6 +21,7 @@ mod network_ends;
 mod network_entry;
 mod quantity;
 mod rest;
+mod snapshot;
 mod spec;
 pub mod state;
 mod template;
@@ -45,6 +46,10 @@ pub use network_ends::{LONGEST_HOLDER, NetworkEnds, NetworkTransport, WHOSE};
 pub use network_entry::{NetworkEntry, NetworkProtocol};
 pub use quantity::{Bytes, InvalidQuantity, MilliCpus, parse_duration};
 pub use rest::Rest;
+pub use snapshot::{
+    InvalidSnapshotId, InvalidSnapshotName, InvalidSnapshotRecord, Origin, SnapshotId,
+    SnapshotName, SnapshotRecord,
+};
 pub use spec::{InvalidEnvironment, Lifetime, SandboxSpec, parse_environment};
 pub use state::State;
 pub use template::{InvalidTemplateName, InvalidTemplateRecord, TemplateName, TemplateRecord};

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::Limits;
 use crate::network::NetworkPolicy;
+use crate::snapshot::Origin;
 use crate::template::TemplateName;
 use crate::token::Token;
 
@@ -32,6 +33,9 @@ pub struct SandboxSpec {
     /// What it is made from; the host's own system when unset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateName>,
+    /// The snapshot that it is made from instead; its processes too, where that has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
     /// What it may reach. One that says nothing reaches nothing.
     #[serde(default)]
     pub network: NetworkPolicy,
@@ -47,6 +51,7 @@ impl Default for SandboxSpec {
             sudo: allowed(),
             token: None,
             template: None,
+            origin: None,
             network: NetworkPolicy::default(),
         }
     }

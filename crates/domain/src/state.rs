@@ -11,9 +11,9 @@
 //!  | |  +----------------|---- start ----+   |         +------ Resuming <---resume----+
 //!  | | failed            | ended             |
 //!  | v                   v                   |
-//!  Failed <--------------+                   |
+//!  Failed <--------------+                   |       Running <--> Snapshotting
 //!    |                                       |
-//!    +-----> Deleting <--- delete -----------+   (from Starting and Running as well)
+//!    +-----> Deleting <--- delete -----------+   (from all others as well)
 //!               |
 //!               v
 //!            Deleted
@@ -24,7 +24,7 @@ mod pause;
 use serde::{Deserialize, Serialize};
 
 use crate::Ending;
-pub use pause::{Paused, Pausing, Resuming};
+pub use pause::{Paused, Pausing, Resuming, Snapshotting};
 
 /// What a sandbox is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +34,8 @@ pub enum State {
     Starting(Starting),
     /// Its guest answers.
     Running(Running),
+    /// It is being captured, and goes on afterwards.
+    Snapshotting(Snapshotting),
     /// It is about to stand still.
     Pausing(Pausing),
     /// It stands still, and goes on when somebody needs it.
@@ -213,6 +215,7 @@ impl State {
         match self {
             Self::Starting(_) => "starting",
             Self::Running(_) => "running",
+            Self::Snapshotting(_) => "snapshotting",
             Self::Pausing(_) => "pausing",
             Self::Paused(_) => "paused",
             Self::Resuming(_) => "unpausing",
@@ -248,6 +251,7 @@ impl State {
         match self {
             Self::Starting(state) => Ok(state.delete()),
             Self::Running(state) => Ok(state.delete()),
+            Self::Snapshotting(state) => Ok(state.delete()),
             Self::Pausing(state) => Ok(state.delete()),
             Self::Paused(state) => Ok(state.delete()),
             Self::Resuming(state) => Ok(state.delete()),

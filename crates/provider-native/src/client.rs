@@ -6,6 +6,7 @@ mod connection;
 mod java;
 mod line;
 mod network;
+mod snapshots;
 mod start;
 mod streams;
 mod templates;
@@ -18,14 +19,15 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::{
-    Ending, Limits, NetworkMode, NetworkPolicy, Rest, SandboxId, SandboxSpec, TemplateName,
+    Ending, Limits, NetworkMode, NetworkPolicy, Origin, Rest, SandboxId, SandboxSpec, SnapshotId,
+    TemplateName,
 };
 use guest_proto::client::{Init, LimitsTold};
 use guest_proto::{Dial, GuestClient};
 use policy::Permitted;
 use provider::{
-    Archive, BoxError, ByteStream, NetworkLog, Observed, Provider, ProviderError, Staged, Template,
-    TemplateKind,
+    Archive, BoxError, ByteStream, Condition, NetworkLog, Observed, Provider, ProviderError,
+    Snapshot, SnapshotKind, Staged, Template, TemplateKind,
 };
 
 use crate::failure::{Failure, Kind};
@@ -155,9 +157,14 @@ impl NativeProvider {
             sudo: Some(spec.sudo),
             // One that has it already takes it as the proof that it is us again.
             access_token: spec.token.as_ref().map(|token| token.reveal().to_owned()),
+            machine_id: spec.origin.is_some().then(new_machine_id).transpose()?,
             ..Init::default()
         };
         let mut guest = GuestClient::new(Door { provider: self.clone(), id: id.clone() });
+        if let Some(token) = spec.origin.as_ref().and_then(|origin| origin.token.as_ref()) {
+            // It is a copy of one that had another.
+            guest = guest.with_token(token.reveal()).map_err(network::untrusting)?;
+        }
         guest.init(&init).await.map_err(|error| ProviderError::Backend {
             step: "set the sandbox up".to_owned(),
             source: Box::new(error),
@@ -234,11 +241,16 @@ impl Provider for NativeProvider {
             template: spec.template.clone(),
             network: network::record(&rules)?,
             needs_network: spec.network.mode != NetworkMode::DenyAll,
+            origin: spec.origin.as_ref().map(|origin| origin.snapshot.clone()),
         };
         let observed = match self.ask(Verb::Create { id: id.clone(), wish }, Some(id)).await?.0 {
             Answer::Observed(observed) => observed,
             other => return Err(odd(&other)),
         };
+        if spec.origin.is_some() && observed.condition != Condition::Running {
+            // An engine did not live to wake it.
+            return self.bring_up(id, spec).await;
+        }
         self.introduce(id, spec, rules.authority.as_ref()).await?;
         Ok(observed)
     }
@@ -409,6 +421,34 @@ impl Provider for NativeProvider {
         self.keep(staged, name.get(), (record, kind), replace).await
     }
 
+    async fn capture(
+        &self,
+        id: &Permitted<SandboxId>,
+        snapshot: &SnapshotId,
+        kind: SnapshotKind,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        self.take_snapshot(id.get(), snapshot, kind, record).await
+    }
+
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, ProviderError> {
+        self.all_snapshots().await
+    }
+
+    async fn remove_snapshot(&self, id: &Permitted<SnapshotId>) -> Result<(), ProviderError> {
+        self.ask(Verb::RemoveSnapshot { id: id.get().clone() }, None).await?;
+        Ok(())
+    }
+
+    async fn roll_back(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+        origin: &Origin,
+    ) -> Result<Observed, ProviderError> {
+        self.bring_back(id.get(), spec, origin).await
+    }
+
     async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
         self.all_templates().await
     }
@@ -417,6 +457,13 @@ impl Provider for NativeProvider {
         self.ask(Verb::RemoveTemplate { name: name.get().clone() }, None).await?;
         Ok(())
     }
+}
+
+/// What tells a copy from what it is a copy of: 16 random bytes in hexadecimal.
+fn new_machine_id() -> Result<String, ProviderError> {
+    let random =
+        crate::random::bytes::<16>().map_err(|error| backend("find random numbers", error))?;
+    Ok(domain::Token::from_random(&random).reveal().to_owned())
 }
 
 /// A record that fits. The engine refuses others too, but a message may be too large to arrive.
@@ -446,6 +493,10 @@ fn explain(refusal: Refusal, id: Option<&SandboxId>) -> ProviderError {
         (Refusal::TemplateExists(name), _) => return ProviderError::TemplateExists { name },
         (Refusal::TemplateInUse(name, sandboxes), _) => {
             return ProviderError::TemplateInUse { name, sandboxes };
+        }
+        (Refusal::NoSnapshot(id), _) => return ProviderError::NoSnapshot { id },
+        (Refusal::SnapshotInUse(id, sandboxes), _) => {
+            return ProviderError::SnapshotInUse { id, sandboxes };
         }
         (Refusal::Failed(failure), _) => failure,
         (other, None) => Failure::new("understand the engine", format!("{other:?}"), Kind::Broken),

@@ -8,7 +8,9 @@
 //! so it goes when the sandbox goes, also when nobody is left to clean up.
 
 mod closing;
+mod identity;
 mod mend;
+mod seal;
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io;
@@ -29,6 +31,7 @@ use crate::ids::IdRange;
 use crate::missing;
 
 pub(crate) use closing::set_closed;
+pub(crate) use seal::{mount_sealed, seal, sum};
 
 /// The name of a sandbox's disk in its folder.
 pub(crate) const NAME: &str = "disk.ext4";
@@ -96,11 +99,21 @@ pub(crate) fn blank(home: &Home, size: Size) -> Result<PathBuf, Failure> {
 
 /// Where the blank of this size is, once it was made.
 pub(crate) fn blank_path(home: &Home, size: Size) -> PathBuf {
-    home.blanks().join(format!("{}-{}.ext4", size.bytes.0, size.inodes))
+    home.blanks().join(format!("{}-{}-2.ext4", size.bytes.0, size.inodes))
+}
+
+/// Makes an empty disk. It has its name once it is whole: what is there is mounted as it is.
+pub(crate) fn make(home: &Home, size: Size, path: &Path) -> Result<File, Failure> {
+    let blank = blank(home, size)?;
+    let new = path.with_extension("new");
+    let _ = fs::remove_file(&new);
+    let disk = copy(&blank, &new)?;
+    fs::rename(&new, path).step("keep the sandbox's disk")?;
+    Ok(disk)
 }
 
 /// Copies a blank, leaving its holes out.
-pub(crate) fn copy(blank: &Path, to: &Path) -> Result<File, Failure> {
+fn copy(blank: &Path, to: &Path) -> Result<File, Failure> {
     let source = File::open(blank).step("open the blank disk")?;
     let target = OpenOptions::new()
         .read(true)
@@ -110,6 +123,8 @@ pub(crate) fn copy(blank: &Path, to: &Path) -> Result<File, Failure> {
         .open(to)
         .step("make the sandbox's disk")?;
     copy_sparse(&source, &target).step("copy the blank disk")?;
+    let identity = crate::random::bytes().step("find random numbers")?;
+    identity::identify(&target, identity).step("identify the sandbox's disk")?;
     lock(&target).step("lock the sandbox's disk")?;
     Ok(target)
 }
@@ -138,6 +153,10 @@ fn lock(disk: &File) -> io::Result<()> {
 
 /// Mounts a disk without attaching it anywhere.
 pub(crate) fn mount(disk: &File) -> Result<OwnedFd, Failure> {
+    mount_as(disk, MountAttrFlags::empty())
+}
+
+fn mount_as(disk: &File, more: MountAttrFlags) -> Result<OwnedFd, Failure> {
     let device = LoopDevice::attach(disk.as_fd()).map_err(missing::loop_device)?;
     let context = rustix::mount::fsopen("ext4", FsOpenFlags::FSOPEN_CLOEXEC)
         .map_err(|error| missing::file_system("ext4", error))?;
@@ -145,8 +164,12 @@ pub(crate) fn mount(disk: &File) -> Result<OwnedFd, Failure> {
     // The kernel would fill the inode tables in the background, and the sparse file with them.
     rustix::mount::fsconfig_set_flag(&context, "noinit_itable").step("set up the disk")?;
     rustix::mount::fsconfig_set_string(&context, "errors", "remount-ro").step("set up the disk")?;
+    if more.contains(MountAttrFlags::MOUNT_ATTR_RDONLY) {
+        rustix::mount::fsconfig_set_flag(&context, "ro").step("set up the disk")?;
+    }
     rustix::mount::fsconfig_create(&context).step("mount the disk")?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+    let attributes = more
+        | MountAttrFlags::MOUNT_ATTR_NOSUID
         | MountAttrFlags::MOUNT_ATTR_NODEV
         | MountAttrFlags::MOUNT_ATTR_NOATIME;
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
@@ -170,6 +193,8 @@ fn format(path: &Path, size: Size) -> Result<(), Failure> {
     let output = sys_linux::command::command("mkfs.ext4")
         // Blocks as large as the loop device's, also on a disk so small that others are usual.
         .args(["-q", "-F", "-b", "4096", "-m", "0", "-J", "size=16"])
+        // So that a copy can be told from others without new checksums for all of it.
+        .args(["-O", "metadata_csum,metadata_csum_seed"])
         .args(["-N", &size.inodes.to_string(), "-E"])
         .arg("lazy_itable_init=1,lazy_journal_init=1,nodiscard,root_owner=0:0")
         .arg("-d")

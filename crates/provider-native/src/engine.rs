@@ -18,7 +18,7 @@
 //! Start at [`run`], then [`Engine::turn`]. `clients` holds the verbs and `upkeep` those that change
 //! no arrow, `imports` and `templates` what sandboxes can be made from, `limit` changes what one
 //! may use, `room` sees to the host's disk, `bodies` what a body is, `lifecycle`, `restart`, `pause`, `hibernate` and `endings` the
-//! arrows above, `adopt` what is
+//! arrows above, `snapshots` what is captured, `adopt` what is
 //! found at the start, `egress` what sandboxes reach the network through.
 
 mod adopt;
@@ -27,6 +27,7 @@ mod client;
 mod clients;
 mod egress;
 mod endings;
+mod errand;
 mod hibernate;
 mod host;
 mod imports;
@@ -37,16 +38,17 @@ mod pause;
 mod reach;
 mod restart;
 mod room;
+mod snapshots;
 mod templates;
 mod upkeep;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use domain::SandboxId;
+use domain::{SandboxId, SnapshotId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::failure::Failure;
@@ -101,6 +103,7 @@ pub fn run(options: Options) -> Result<(), EngineError> {
         busy_until: Instant::now(),
         prepare_after: Instant::now(),
         room: room::Watch::new(),
+        sound: BTreeSet::new(),
         leaving: false,
     };
     engine.adopt();
@@ -138,11 +141,13 @@ struct Engine {
     prepare_after: Instant,
     /// What is left of the host's disk.
     room: room::Watch,
+    /// Snapshots whose disks were seen to be what they were.
+    sound: BTreeSet<SnapshotId>,
     leaving: bool,
 }
 
 /// Something that the loop waits for.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 enum Source {
     Termination,
     Listener,
@@ -152,6 +157,7 @@ enum Source {
     Sleeper(Key),
     Sweeper(usize),
     Importer(Key),
+    Capturer(SandboxId),
     Egress,
 }
 
@@ -160,6 +166,7 @@ impl Engine {
     fn turn(&mut self) -> Result<bool, EngineError> {
         self.keep_house();
         let idle = self.bodies.is_empty() && self.sweepers.is_empty() && self.imports.is_empty();
+        let idle = idle && self.sandboxes.values().all(|sandbox| sandbox.capturing.is_none());
         if self.leaving && idle {
             self.remove_remains_at_last();
             return Ok(false);
@@ -174,6 +181,7 @@ impl Engine {
                 Source::Sleeper(key) => self.finish_dump(key),
                 Source::Sweeper(index) => self.finish_sweeping(index),
                 Source::Importer(key) => self.reap_importer(key),
+                Source::Capturer(id) => self.finish_capture(&id),
                 Source::Egress => self.hear_egress(),
             }
         }
@@ -210,6 +218,12 @@ impl Engine {
                 sources.push((Source::Importer(*key), process, PollFlags::IN));
             }
         }
+        for (id, sandbox) in &self.sandboxes {
+            if let Some(capturing) = &sandbox.capturing {
+                let process = capturing.process();
+                sources.push((Source::Capturer(id.clone()), process, PollFlags::IN));
+            }
+        }
         if let Some((socket, interest)) = self.egress.interest() {
             sources.push((Source::Egress, socket, interest));
         }
@@ -234,7 +248,9 @@ impl Engine {
             }
         }
         let ready = descriptors.iter().map(|descriptor| !descriptor.revents().is_empty());
-        Ok(sources.iter().zip(ready).filter(|(_, ready)| *ready).map(|((s, ..), _)| *s).collect())
+        let ready: Vec<bool> = ready.collect();
+        let sources = sources.into_iter().zip(ready).filter(|(_, ready)| *ready);
+        Ok(sources.map(|((source, ..), _)| source).collect())
     }
 
     /// How long the loop may sleep.

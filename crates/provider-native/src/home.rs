@@ -13,6 +13,7 @@
 //!   blank/<bytes>.ext4       formatted empty disks to copy
 //!   prepared/<slot>/         bodies that nobody owns yet, or for no longer than a connection,
 //!                            and images that are being unpacked
+//!   snapshots/<id>/          what was captured: snapshot.json  disk.ext4  asleep/ (`snapshot`)
 //!   sandboxes/<id>/          sandboxes that are kept:
 //!                            manifest.json  record.json  disk.ext4  ended-<slot>.json
 //!                            supervisor.sock; each record has a copy beside it (`durable`)
@@ -29,7 +30,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use domain::SandboxId;
+use domain::{SandboxId, SnapshotId};
 
 use crate::failure::{Failure, Kind, Step};
 use crate::fingerprint::fingerprint;
@@ -81,7 +82,9 @@ impl Home {
             open_own(&self.log()).step(&name)?;
         }
         fs::set_permissions(&self.root, Permissions::from_mode(mode)).step(&name)?;
-        for folder in ["guest", "base", "blank", "prepared", "sandboxes", "templates", "mount"] {
+        for folder in
+            ["guest", "base", "blank", "prepared", "sandboxes", "snapshots", "templates", "mount"]
+        {
             let folder = self.root.join(folder);
             make_folder(&folder).step(&name)?;
             fs::set_permissions(folder, Permissions::from_mode(0o700)).step(&name)?;
@@ -152,6 +155,15 @@ impl Home {
 
     pub(crate) fn sandbox(&self, id: &SandboxId) -> PathBuf {
         self.sandboxes().join(id.as_str())
+    }
+
+    /// What was captured of sandboxes.
+    pub(crate) fn snapshots(&self) -> PathBuf {
+        self.root.join("snapshots")
+    }
+
+    pub(crate) fn snapshot(&self, id: &SnapshotId) -> PathBuf {
+        self.snapshots().join(id.as_str())
     }
 
     /// The templates that were imported: a folder for each name, and in it one for each time.

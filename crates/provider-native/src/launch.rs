@@ -61,6 +61,10 @@ pub(crate) struct Order {
     pub(crate) ended: String,
     /// What it stands on.
     pub(crate) ground: Ground,
+    /// The sealed disks over that, the lowest first.
+    pub(crate) layers: Vec<Layer>,
+    /// The file in the folder with its own disk.
+    pub(crate) disk: String,
     /// The folder with the guest's program.
     pub(crate) guest: PathBuf,
     /// Where what it writes is kept.
@@ -75,6 +79,15 @@ pub(crate) struct Order {
     pub(crate) processes: Option<u32>,
     /// Whether what it sends to the outside is led to the egress program.
     pub(crate) wires: bool,
+}
+
+/// A sealed disk to stand on.
+#[derive(Debug)]
+pub(crate) struct Layer {
+    /// The folder of its snapshot.
+    pub(crate) folder: PathBuf,
+    /// Whether somebody has seen already that it is what it was.
+    pub(crate) seen: bool,
 }
 
 impl Order {

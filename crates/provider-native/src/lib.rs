@@ -37,6 +37,7 @@ mod remove;
 mod reserves;
 mod rights;
 mod seccomp;
+mod snapshot;
 mod template;
 mod verbs;
 

@@ -6,12 +6,14 @@ use std::io;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use domain::{Ending, Limit, Limits, SandboxId};
+use domain::{Ending, Limit, Limits, SandboxId, SnapshotId};
 use rustix::process::Pid;
 use serde::{Deserialize, Serialize};
 
+use crate::disk;
 use crate::durable;
 use crate::ids::IdRange;
+use crate::snapshot::Sealed;
 use crate::template::{Generation, Ground, Imported};
 use crate::verbs::Record;
 
@@ -65,6 +67,15 @@ pub(crate) struct Manifest {
     /// What it may reach, in the same way. Version 5 had no network.
     #[serde(default)]
     network: Record,
+    /// The sealed disks that its own lies over, the lowest first. Version 6 had none.
+    #[serde(default)]
+    pub(crate) layers: Vec<SnapshotId>,
+    /// The file with its own disk, another one after each seal. Version 6 had one for all.
+    #[serde(default = "first_disk")]
+    pub(crate) disk: String,
+    /// The snapshot that it was made from, or brought back to. Version 6 had none.
+    #[serde(default)]
+    pub(crate) origin: Option<SnapshotId>,
 }
 
 impl Manifest {
@@ -96,6 +107,26 @@ impl Manifest {
             ended,
             record,
             network,
+            layers: Vec::new(),
+            disk: first_disk(),
+            origin: None,
+        }
+    }
+
+    /// The same of a sandbox that stands on these sealed disks and has not written anything since.
+    pub(crate) fn on_layers(self, layers: Vec<SnapshotId>, disk: String) -> Self {
+        Self { version: VERSION, layers, disk, ..self }
+    }
+
+    /// The same of a sandbox that is what this snapshot was.
+    pub(crate) fn of_origin(self, origin: &Sealed, disk: String) -> Self {
+        let Sealed { generation, template, guest, .. } = origin.clone();
+        Self {
+            generation,
+            template,
+            guest,
+            origin: Some(origin.id.clone()),
+            ..self.on_layers(origin.with_itself(), disk)
         }
     }
 
@@ -214,6 +245,10 @@ fn whole_range() -> u32 {
     65_536
 }
 
+fn first_disk() -> String {
+    disk::NAME.to_owned()
+}
+
 fn first_ended() -> String {
     ENDED.to_owned()
 }
@@ -248,6 +283,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// One that never was.
+    pub(crate) const NONE: Self = Self { pid: 0, started: 0 };
+
     /// Identifies a process that is there now.
     pub(crate) fn identify(pid: Pid) -> io::Result<Self> {
         let pid = pid.as_raw_pid();

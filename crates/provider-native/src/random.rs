@@ -6,11 +6,16 @@ use domain::SandboxId;
 
 /// A fresh sandbox id from the kernel's random source.
 pub fn random_id() -> io::Result<SandboxId> {
-    let mut bits = [0; 15];
+    Ok(SandboxId::from_random(bytes()?))
+}
+
+/// Bytes from there.
+pub(crate) fn bytes<const N: usize>() -> io::Result<[u8; N]> {
+    let mut bytes = [0; N];
     let mut filled = 0;
-    while filled < bits.len() {
+    while filled < bytes.len() {
         filled +=
-            rustix::rand::getrandom(&mut bits[filled..], rustix::rand::GetRandomFlags::empty())?;
+            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
     }
-    Ok(SandboxId::from_random(bits))
+    Ok(bytes)
 }

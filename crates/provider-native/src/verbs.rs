@@ -7,12 +7,13 @@
 use std::fmt;
 use std::time::Duration;
 
-use domain::{Ending, Lifetime, Limit, Limits, Rest, SandboxId, TemplateName};
+use domain::{Ending, Lifetime, Limit, Limits, Rest, SandboxId, SnapshotId, TemplateName};
 use provider::{LARGEST_RECORD, Observed, TemplateKind};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::reserves::Reserves;
+use crate::snapshot::Wanted;
 
 /// A request and the number by which its answer is told from others on the same connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -30,7 +31,7 @@ pub(crate) struct Reply {
 
 /// Raised with every change of what follows. An engine with another version is told to
 /// [leave](Verb::Leave), so that verb alone must stay what and where it is, and new ones come last.
-const VERBS: u32 = 4;
+const VERBS: u32 = 5;
 
 /// Which engine this program has, or speaks with.
 pub(crate) fn version() -> String {
@@ -102,6 +103,16 @@ pub(crate) enum Verb {
     /// Put a sandbox that stands still on the disk; done when nothing of it is in memory, or when it
     /// is known why it stays there.
     Hibernate { id: SandboxId, reserves: Reserves },
+    /// Take a snapshot of a sandbox of which nothing is in memory; done when it is there.
+    Capture { id: SandboxId, wanted: Wanted },
+    /// See all snapshots.
+    Snapshots,
+    /// Tell what is written down with a snapshot.
+    ReadSnapshot { id: SnapshotId },
+    /// Remove a snapshot that no sandbox was made from.
+    RemoveSnapshot { id: SnapshotId },
+    /// Make a sandbox that does not run what a snapshot was; it does not run then either.
+    RollBack { id: SandboxId, origin: SnapshotId },
 }
 
 /// What a sandbox is to be.
@@ -118,6 +129,8 @@ pub(crate) struct Wish {
     pub(crate) network: Record,
     /// Whether that is anything at all.
     pub(crate) needs_network: bool,
+    /// The snapshot that it is to be, instead of something new.
+    pub(crate) origin: Option<SnapshotId>,
 }
 
 /// What is written down with a sandbox. The engine does not read it, and it may hold secrets.
@@ -162,6 +175,22 @@ pub(crate) enum Answer {
     Version(String),
     /// How a sandbox is kept that stands still.
     Rest(Rest),
+    /// The snapshots.
+    Snapshots(Vec<ListedSnapshot>),
+}
+
+/// A snapshot that is there.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct ListedSnapshot {
+    pub(crate) id: SnapshotId,
+    /// Whether its processes were captured too.
+    pub(crate) memory: bool,
+    /// How much of the host's disk is its own.
+    pub(crate) bytes: u64,
+    /// The snapshots that it lies over.
+    pub(crate) layers: Vec<SnapshotId>,
+    /// Some of the sandboxes that were made from it.
+    pub(crate) sandboxes: Vec<SandboxId>,
 }
 
 /// A template that is there.
@@ -191,6 +220,9 @@ pub(crate) enum Refusal {
     TemplateExists(TemplateName),
     /// Some of the sandboxes stand on it.
     TemplateInUse(TemplateName, Vec<SandboxId>),
+    NoSnapshot(SnapshotId),
+    /// Some of the sandboxes were made from it.
+    SnapshotInUse(SnapshotId, Vec<SandboxId>),
 }
 
 impl From<Failure> for Refusal {

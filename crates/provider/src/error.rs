@@ -1,6 +1,6 @@
 //! Why a provider could not do what it was asked.
 
-use domain::{Limit, SandboxId, TemplateName};
+use domain::{Limit, SandboxId, SnapshotId, TemplateName};
 
 /// A cause from some other crate.
 pub type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -80,6 +80,22 @@ pub enum ProviderError {
         sandboxes: Vec<SandboxId>,
     },
 
+    /// There is no such snapshot.
+    #[error("there is no snapshot `{id}`: `soma snapshot ls` lists those that are there")]
+    NoSnapshot {
+        /// What was asked for.
+        id: SnapshotId,
+    },
+
+    /// Sandboxes were made from the snapshot.
+    #[error("sandboxes were made from the snapshot `{id}`: delete {} first", list(sandboxes))]
+    SnapshotInUse {
+        /// Which snapshot.
+        id: SnapshotId,
+        /// Some of the sandboxes.
+        sandboxes: Vec<SandboxId>,
+    },
+
     /// The wish itself is wrong.
     #[error("{reason}")]
     Invalid {
@@ -121,6 +137,8 @@ impl ProviderError {
                 | Self::NoTemplate { .. }
                 | Self::TemplateExists { .. }
                 | Self::TemplateInUse { .. }
+                | Self::NoSnapshot { .. }
+                | Self::SnapshotInUse { .. }
                 | Self::Invalid { .. }
                 | Self::Conflict { .. }
         )

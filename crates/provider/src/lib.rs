@@ -9,19 +9,22 @@ mod error;
 pub mod fake;
 mod guest;
 mod observed;
+mod snapshot;
 mod template;
 
 use std::time::Duration;
 
 use async_trait::async_trait;
 use domain::{
-    Ending, Limits, NetworkEntry, NetworkPolicy, Rest, SandboxId, SandboxSpec, TemplateName,
+    Ending, Limits, NetworkEntry, NetworkPolicy, Origin, Rest, SandboxId, SandboxSpec, SnapshotId,
+    TemplateName,
 };
 pub use error::{BoxError, ProviderError};
 pub use guest::guest;
 pub use guest_proto::ByteStream;
 pub use observed::{Condition, Observed};
 use policy::Permitted;
+pub use snapshot::{Snapshot, SnapshotKind};
 pub use template::{Archive, Staged, Template, TemplateKind};
 
 /// What a sandbox tried to reach, one after the other.
@@ -197,6 +200,42 @@ pub trait Provider: Send + Sync {
         Err(without_templates())
     }
 
+    /// Takes a snapshot of a sandbox of which nothing is in memory: one that is
+    /// [hibernated](Self::hibernate) or ended. The sandbox goes on from where it was. Done when there
+    /// is such a snapshot already.
+    async fn capture(
+        &self,
+        id: &Permitted<SandboxId>,
+        snapshot: &SnapshotId,
+        kind: SnapshotKind,
+        record: &str,
+    ) -> Result<(), ProviderError> {
+        let _ = (id, snapshot, kind, record);
+        Err(without_snapshots())
+    }
+
+    /// Every snapshot that somebody keeps, in the order of their ids.
+    async fn snapshots(&self) -> Result<Vec<Snapshot>, ProviderError> {
+        Ok(Vec::new())
+    }
+
+    /// Removes a snapshot that no sandbox was made from.
+    async fn remove_snapshot(&self, id: &Permitted<SnapshotId>) -> Result<(), ProviderError> {
+        Err(ProviderError::NoSnapshot { id: id.get().clone() })
+    }
+
+    /// Makes a sandbox what a snapshot was, and waits until its guest answers. What it was before is
+    /// gone. Whatever runs of it ends first.
+    async fn roll_back(
+        &self,
+        id: &Permitted<SandboxId>,
+        spec: &SandboxSpec,
+        origin: &Origin,
+    ) -> Result<Observed, ProviderError> {
+        let _ = (id, spec, origin);
+        Err(without_snapshots())
+    }
+
     /// Every template, in the order of their names.
     async fn templates(&self) -> Result<Vec<Template>, ProviderError> {
         Ok(Vec::new())
@@ -210,6 +249,11 @@ pub trait Provider: Send + Sync {
 
 fn without_pause() -> ProviderError {
     let reason = "this provider cannot pause sandboxes: stop it, which keeps its files";
+    ProviderError::Unsupported { reason: reason.to_owned() }
+}
+
+fn without_snapshots() -> ProviderError {
+    let reason = "this provider takes no snapshots";
     ProviderError::Unsupported { reason: reason.to_owned() }
 }
 

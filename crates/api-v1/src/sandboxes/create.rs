@@ -137,6 +137,7 @@ impl Create {
         Ok(Wish {
             name,
             template: self.template_name,
+            origin: None,
             limits,
             environment: self.env_vars.unwrap_or_default(),
             labels: self.labels.unwrap_or_default(),

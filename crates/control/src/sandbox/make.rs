@@ -64,9 +64,10 @@ impl Task {
         let State::Starting(starting) = self.lease.state.clone() else {
             return Err(ControlError::Closing);
         };
-        if self.lease.asked.is_some() {
-            // It may be one that an earlier daemon asked for and did not live to answer for: then
-            // the record that is there is another.
+        let was_copied = self.lease.spec.origin.take().is_some();
+        if self.lease.asked.is_some() || was_copied {
+            // A copy is told once what is new in it. Any other may be one that an earlier daemon
+            // asked for and did not live to answer for: then the record that is there is another.
             self.keep().await?;
         }
         self.become_known(State::Running(starting.ready()), made, caller);

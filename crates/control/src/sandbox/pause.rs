@@ -113,6 +113,7 @@ impl Task {
         self.enter(State::Resuming(resuming.clone()), now(), caller).await;
         match self.shared.provider.resume(&permitted, &self.spec()).await {
             Ok(seen) => {
+                self.introduce_copy(&permitted).await;
                 let at = now();
                 self.lease.unenforced = seen.unenforced;
                 self.lease.missing_layers = seen.missing_layers;

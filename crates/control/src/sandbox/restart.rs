@@ -41,6 +41,8 @@ impl Task {
         self.enter(State::Starting(starting.clone()), now(), caller).await;
         match self.shared.provider.start(&permitted, &self.spec()).await {
             Ok(seen) => {
+                // Starting it has told it all.
+                self.lease.spec.origin = None;
                 let at = now();
                 self.lease.unenforced = seen.unenforced;
                 self.lease.missing_layers = seen.missing_layers;
@@ -89,6 +91,14 @@ impl Task {
                     warn!(sandbox = %self.lease.id, %error, "its removal is not finished");
                 }
             },
+            State::Starting(starting) if self.lease.spec.origin.is_some() => {
+                let starting = starting.clone();
+                if let Ok(permitted) = self.permit(&soma) {
+                    self.introduce_copy(&permitted).await;
+                }
+                let since = self.lease.changed_at;
+                self.enter(State::Running(starting.ready()), since, &soma).await;
+            }
             State::Running(_) => {
                 let told = match self.permit(&soma) {
                     Ok(permitted) => {

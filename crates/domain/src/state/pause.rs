@@ -25,6 +25,13 @@ pub struct Paused {
     seal: (),
 }
 
+/// A sandbox that is being captured.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshotting {
+    #[serde(skip)]
+    seal: (),
+}
+
 /// A sandbox that is about to go on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resuming {
@@ -38,9 +45,36 @@ impl Running {
         Pausing { seal: () }
     }
 
+    /// It is to be captured.
+    pub fn snapshot(self) -> Snapshotting {
+        Snapshotting { seal: () }
+    }
+
+    /// It is to become what it was.
+    pub fn roll_back(self) -> super::Starting {
+        super::Starting::new()
+    }
+
     /// It was found standing still.
     pub fn found_paused(self, rest: Rest) -> Paused {
         self.pause().paused(rest)
+    }
+}
+
+impl Snapshotting {
+    /// It goes on, captured or not.
+    pub fn returned(self) -> Running {
+        Running { seal: () }
+    }
+
+    /// It stands still, and did not go on.
+    pub fn paused(self, rest: Rest) -> Paused {
+        Paused { rest, seal: () }
+    }
+
+    /// It is not wanted any more.
+    pub fn delete(self) -> Deleting {
+        Deleting { seal: () }
     }
 }
 

@@ -26,6 +26,7 @@ use crate::disk::{self, Storage};
 use crate::launch::SUPERVISOR;
 use crate::manifest::Manifest;
 use crate::record::{self, Kept};
+use crate::snapshot::{self, Sealed};
 use crate::template::{Generation, Imported, remove_unused};
 
 /// How long killed processes may take to vanish.
@@ -54,6 +55,7 @@ impl Engine {
             self.remove(folder, None);
         }
         self.remove_unused_parts();
+        self.remove_unused_snapshots();
     }
 
     /// Takes stock again while others work: a sandbox's folder that came back is taken in, and what
@@ -78,7 +80,9 @@ impl Engine {
             let is_imports = self.imports.values().any(|import| import.folder() == folder);
             let is_going = self.remains.contains(&folder)
                 || self.sweepers.iter().any(|sweeper| sweeper.folder == folder);
-            if !is_bodys && !is_imports && !is_going {
+            let name = folder.file_name().unwrap_or_default().to_string_lossy();
+            let is_captured = self.is_being_captured(&name);
+            if !is_bodys && !is_imports && !is_going && !is_captured {
                 self.remove(folder, None);
             }
         }
@@ -86,7 +90,8 @@ impl Engine {
 
     /// Takes a sandbox in by its folder.
     fn meet(&mut self, id: SandboxId, folder: &Path) {
-        match Manifest::read(folder) {
+        let settled = snapshot::settle(&self.host.options.home, folder);
+        match settled.and_then(|()| Manifest::read(folder)) {
             Ok(manifest) if manifest.id == id => self.take_over(folder, &manifest),
             Ok(other) => self.set_aside(id, format!("its manifest is that of `{}`", other.id)),
             Err(error) => self.set_aside(id, error.to_string()),
@@ -186,22 +191,27 @@ impl Engine {
         let read: io::Result<Vec<Manifest>> = folders
             .and_then(|folders| folders.iter().map(|folder| Manifest::read(folder)).collect());
         // One that cannot be read may stand on anything.
-        let Ok(manifests) = read else { return };
+        let (Ok(manifests), Ok(snapshots)) = (read, Sealed::all(home)) else { return };
         let now = Generation::of_this_host();
-        let of_host = manifests.iter().filter(|manifest| !manifest.generation.is_empty());
-        let named = of_host.map(|manifest| Generation::named(&manifest.generation));
+        let of_sandboxes = manifests.iter().map(|manifest| &manifest.generation);
+        let of_snapshots = snapshots.iter().map(|sealed| &sealed.generation);
+        let of_host = of_sandboxes.chain(of_snapshots).filter(|name| !name.is_empty());
+        let named = of_host.map(|name| Generation::named(name));
         let generations: Vec<Generation> = named.chain([now]).collect();
         remove_all_but(&home.bases(), |name| {
             generations.iter().any(|generation| generation.has_folder(name))
         });
-        let imported: Vec<&Imported> =
-            manifests.iter().filter_map(|m| m.template.as_ref()).collect();
+        let of_snapshots = snapshots.iter().filter_map(|sealed| sealed.template.as_ref());
+        let of_sandboxes = manifests.iter().filter_map(|manifest| manifest.template.as_ref());
+        let imported: Vec<&Imported> = of_sandboxes.chain(of_snapshots).collect();
         let is_used = |name: &TemplateName, number: u64| {
             imported.iter().any(|used| used.name == *name && used.number == number)
         };
         remove_unused(home, is_used, &mut |folder| remove(&folder));
         let own = self.host.guest.file_name().unwrap_or_default().to_string_lossy();
-        let guests: Vec<&str> = manifests.iter().map(|m| m.guest.as_str()).chain([&*own]).collect();
+        let of_snapshots = snapshots.iter().map(|sealed| sealed.guest.as_str());
+        let of_sandboxes = manifests.iter().map(|manifest| manifest.guest.as_str());
+        let guests: Vec<&str> = of_sandboxes.chain(of_snapshots).chain([&*own]).collect();
         remove_all_but(&home.guests(), |name| guests.contains(&name));
         // Those of unusual sizes are quickly made again.
         for blank in folders_in(&home.blanks()).unwrap_or_default() {

@@ -98,6 +98,23 @@ impl Engine {
             Verb::Pause { id } => self.pause(waiter, &id),
             Verb::Hibernate { id, reserves } => self.hibernate(waiter, &id, &reserves),
             Verb::Resume { id, timeout, reserves } => self.resume(waiter, &id, timeout, &reserves),
+            Verb::Capture { id, wanted } => self.capture(waiter, &id, wanted),
+            Verb::Snapshots => {
+                let answer = self.list_snapshots().map(Answer::Snapshots);
+                self.answer(waiter, answer);
+            }
+            Verb::ReadSnapshot { id } => {
+                let answer = self.read_snapshot(&id).map(Answer::Record);
+                self.answer(waiter, answer);
+            }
+            Verb::RemoveSnapshot { id } => {
+                let answer = self.remove_snapshot(&id).map(|()| Answer::Done);
+                self.answer(waiter, answer);
+            }
+            Verb::RollBack { id, origin } => {
+                let answer = self.roll_back(&id, &origin).map(|()| Answer::Done);
+                self.answer(waiter, answer);
+            }
             Verb::Connect { id } => self.connect(waiter, &id),
             Verb::Inspect { id } => {
                 let answer = self.observe(&id).map(Answer::Observed).ok_or(Refusal::NotFound);
@@ -192,11 +209,17 @@ impl Engine {
             return;
         }
         self.room.leave(wish.reserves);
-        match self.accept(waiter, wish) {
-            Ok(sandbox) => {
-                self.sandboxes.insert(id.clone(), sandbox);
-                self.embody(id);
+        let origin = wish.origin.clone();
+        let accepted = self.accept(waiter, wish).and_then(|sandbox| {
+            if let Some(origin) = origin {
+                return self.make_from(id, sandbox, &origin);
             }
+            self.sandboxes.insert(id.clone(), sandbox);
+            self.embody(id);
+            Ok(())
+        });
+        match accepted {
+            Ok(()) => {}
             Err(refusal) => self.answer(waiter, Err(refusal)),
         }
     }
@@ -209,7 +232,15 @@ impl Engine {
             return Err(missing::wires(reason).into());
         }
         let Wish {
-            limits, lifetime, allow_unenforced, record, reserves, template, network, ..
+            limits,
+            lifetime,
+            allow_unenforced,
+            record,
+            reserves,
+            template,
+            network,
+            origin,
+            ..
         } = wish;
         let limits = limits.check().map_err(|error| Refusal::Invalid(error.to_string()))?;
         let Record(record) = record.check()?;
@@ -220,6 +251,8 @@ impl Engine {
             return Err(Refusal::Unenforced(unenforced, fix));
         }
         reserves.check(self.host.options.home.path())?;
+        // What was captured stands on what it stood on, be there another of that name by now.
+        let template = template.filter(|_| origin.is_none());
         let template = template.map(|name| self.find_template(&name)).transpose()?;
         Ok(Sandbox {
             limits,
@@ -234,6 +267,8 @@ impl Engine {
             damage: None,
             asleep: false,
             waking: false,
+            capturing: None,
+            newborn: false,
             dozing: Vec::new(),
             doomed: false,
             waiting: vec![waiter],

@@ -206,6 +206,7 @@ impl Engine {
         }
         let was_damaged = self.sandboxes.get(&id).is_some_and(|sandbox| sandbox.damage.is_some());
         self.forget(&id, &Ok(Answer::Done));
+        self.remove_unused_snapshots();
         if was_damaged {
             // Now it can be told what is nobody's.
             self.remove_orphans(MOMENT);

@@ -171,11 +171,12 @@ impl Engine {
     pub(super) fn fall_asleep(&mut self, key: Key) -> bool {
         let Some(body) = self.bodies.get(&key) else { return false };
         let Some(id) = body.owner.clone().filter(|_| is_asleep(&body.folder)) else { return false };
-        let dumped = body.dumped;
+        // Who waits for one that was dumped just now has it woken when this body is swept, and whoever
+        // waits since this one was given up waits for the next.
+        let is_not_this_one = body.dumped || body.disowned;
         let Some(sandbox) = self.sandboxes.get_mut(&id) else { return false };
         sandbox.asleep = true;
-        // Who waits for one that was dumped just now has it woken when this body is swept.
-        if sandbox.waking && !dumped {
+        if sandbox.waking && !is_not_this_one {
             let cause = "it was restored and ended before it ran";
             let failure = Failure::new("wake the sandbox", cause, Kind::Broken);
             self.give_up(&id, &failure);
@@ -194,6 +195,11 @@ impl Engine {
     /// Wakes a sandbox. Whoever asked is answered when it runs.
     pub(super) fn wake(&mut self, waiter: Waiter, id: &SandboxId, timeout: Option<Duration>) {
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        if sandbox.capturing.is_some() {
+            let reason =
+                format!("a snapshot of sandbox `{id}` is being taken: resume it after that");
+            return self.answer(waiter, Err(Refusal::Conflict(reason)));
+        }
         sandbox.waiting.push(waiter);
         sandbox.waking = true;
         sandbox.limits.timeout = timeout;

@@ -13,21 +13,23 @@ use rustix::process::Pid;
 use super::bodies::{Body, LONGEST_COPY, LONGEST_LAUNCH, Reach, Stage};
 use super::clients::Waiter;
 use super::restart::Again;
+use super::snapshots::Capturing;
 use super::{Engine, Key, limit, log, reach, restart};
 use crate::cgroup::Group;
 use crate::checkpoint::AWOKEN;
-use crate::disk::Storage;
+use crate::disk::{self, Storage};
 use crate::durable;
 use crate::failure::{Failure, Kind, Step};
 use crate::home::make_folder;
 use crate::ids::IdRange;
-use crate::launch::{self, Order, Report};
+use crate::launch::{self, Layer, Order, Report};
 use crate::manifest::{Made, Manifest, Process, ended_name};
 use crate::random::random_id;
 use crate::template::{Generation, Ground, Imported};
 use crate::verbs::{Answer, Record, Refusal};
 
 /// Somebody's sandbox, or the wish for one.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub(super) struct Sandbox {
     pub(super) limits: Limits,
     /// What it stands on instead of the host's own system.
@@ -51,6 +53,10 @@ pub(super) struct Sandbox {
     pub(super) asleep: bool,
     /// Somebody wants it woken.
     pub(super) waking: bool,
+    /// A snapshot of it is being taken.
+    pub(super) capturing: Option<Capturing>,
+    /// It was made from a snapshot, and nobody was told yet that it is there.
+    pub(super) newborn: bool,
     /// Who waits until nothing of it is in memory.
     pub(super) dozing: Vec<Waiter>,
     /// It is being destroyed.
@@ -85,6 +91,8 @@ impl Sandbox {
             damage: None,
             asleep: false,
             waking: false,
+            capturing: None,
+            newborn: false,
             dozing: Vec::new(),
             doomed: false,
             waiting: Vec::new(),
@@ -120,6 +128,9 @@ pub(super) struct Plan {
     pub(super) guest: Option<PathBuf>,
     /// Whether its processes are restored.
     pub(super) wake: bool,
+    /// The sealed disks that it stands on, and the file with its own.
+    pub(super) layers: Vec<Layer>,
+    pub(super) disk: String,
 }
 
 impl Engine {
@@ -241,7 +252,8 @@ impl Engine {
         let ids = self.take_ids();
         let plan = ids.and_then(|ids| {
             let (folder, guest, wake) = (folder.clone(), None, false);
-            let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake };
+            let (layers, disk) = (Vec::new(), disk::NAME.to_owned());
+            let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake, layers, disk };
             let launched = self.launch_in(plan, false);
             launched.inspect_err(|_| self.host.ranges.give_back(ids))
         });
@@ -259,7 +271,7 @@ impl Engine {
 
     /// Starts a launcher that works in a folder which is there.
     pub(super) fn launch_in(&mut self, plan: Plan, again: bool) -> Result<(), Failure> {
-        let Plan { slot, folder, ids, ground, limits, owner, guest, wake } = plan;
+        let Plan { slot, folder, ids, ground, limits, owner, guest, wake, layers, disk } = plan;
         let group = Group::named(&self.host.hierarchies, &slot);
         let ended = ended_name(&slot);
         let guest = guest.unwrap_or_else(|| self.host.guest.clone());
@@ -271,6 +283,8 @@ impl Engine {
             wake,
             ended: ended.clone(),
             ground: ground.clone(),
+            layers,
+            disk,
             guest,
             storage: self.host.storage(&limits),
             open_files: limits.open_files.map(u64::from),
@@ -403,6 +417,8 @@ impl Engine {
                 self.prepare_after = Instant::now() + PREPARE_LATER;
                 self.attach(id);
                 self.let_run(key, id);
+                self.note_sound(id);
+                self.sandboxes.get_mut(id).into_iter().for_each(|one| one.newborn = false);
                 let made = self.observe(id).map(Answer::Observed).ok_or(Refusal::NotFound);
                 self.answer_waiting(id, &made);
             }
@@ -461,6 +477,9 @@ impl Engine {
         self.answer_waiting(id, &Err(Refusal::Failed(failure.clone())));
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
         sandbox.waking = false;
+        if sandbox.newborn {
+            return self.doom(id);
+        }
         if sandbox.asleep {
             return;
         }

@@ -57,6 +57,11 @@ impl Engine {
             return self.answer(waiter, answer);
         }
         let Some(sandbox) = self.sandboxes.get_mut(id) else { return };
+        if sandbox.capturing.is_some() {
+            let reason =
+                format!("a snapshot of sandbox `{id}` is being taken: start it after that");
+            return self.answer(waiter, Err(Refusal::Conflict(reason)));
+        }
         sandbox.waiting.push(waiter);
         if let Some(ending) = sandbox.ending.take() {
             sandbox.before = Some(ending);
@@ -131,7 +136,8 @@ impl Engine {
         // Its processes run the guest that they ran.
         let guest = wake.then(|| self.host.options.home.guests().join(&manifest.guest));
         let ground = manifest.ground();
-        let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake };
+        let (layers, disk) = (self.layers_of(&manifest), manifest.disk.clone());
+        let plan = Plan { slot, folder, ids, ground, limits, owner, guest, wake, layers, disk };
         self.launch_in(plan, true).inspect_err(|_| {
             if reserved.is_none() {
                 self.host.ranges.give_back(ids);

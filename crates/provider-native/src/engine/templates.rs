@@ -5,6 +5,7 @@ use domain::{SandboxId, TemplateName};
 use super::Engine;
 use crate::failure::{Failure, Kind, Step};
 use crate::random::random_id;
+use crate::snapshot::Sealed;
 use crate::template::{Imported, remove_unused};
 use crate::verbs::{Listed, Record, Refusal};
 
@@ -44,6 +45,13 @@ impl Engine {
         if !sandboxes.is_empty() {
             return Err(Refusal::TemplateInUse(name.clone(), sandboxes));
         }
+        let snapshots = Sealed::all(&self.host.options.home).step("read the snapshots")?;
+        let on_it = |sealed: &&Sealed| sealed.template.as_ref().is_some_and(|t| t.name == *name);
+        if let Some(sealed) = snapshots.iter().find(on_it) {
+            let reason =
+                format!("snapshot `{}` stands on template `{name}`: delete it first", sealed.id);
+            return Err(Refusal::Conflict(reason));
+        }
         // From the latest on: what is left when one stays is one that was there.
         while let Some(imported) = Imported::latest(&self.host.options.home, name) {
             self.put_away(imported.path(&self.host.options.home))?;
@@ -67,9 +75,13 @@ impl Engine {
     pub(super) fn remove_unused_imports(&mut self, name: &TemplateName) {
         let home = self.host.options.home.clone();
         let mut unused = Vec::new();
+        // What cannot be read may stand on anything.
+        let Ok(snapshots) = Sealed::all(&home) else { return };
         let is_used = |other: &TemplateName, number: u64| {
             let number = Some(number);
-            let mut templates = self.sandboxes.values().filter_map(|s| s.template.as_ref());
+            let of_sandboxes = self.sandboxes.values().filter_map(|s| s.template.as_ref());
+            let of_snapshots = snapshots.iter().filter_map(|sealed| sealed.template.as_ref());
+            let mut templates = of_sandboxes.chain(of_snapshots);
             other != name || templates.any(|t| t.name == *name && Some(t.number) == number)
         };
         remove_unused(&home, is_used, &mut |folder| unused.push(folder));

@@ -24,6 +24,7 @@ use crate::disk::{self, Storage};
 use crate::failure::{Failure, Kind, Step};
 use crate::missing;
 use crate::seccomp::Filters;
+use crate::snapshot::Sealed;
 use crate::template::Folders;
 
 /// The launcher's whole life. Comes back only when it failed, which it has reported.
@@ -63,6 +64,8 @@ pub(super) struct Prepared {
     pub(super) folders: Folders,
     /// The mount of what the sandbox writes.
     pub(super) storage: OwnedFd,
+    /// The mounts of the sealed disks below that, the lowest first.
+    pub(super) sealed: Vec<OwnedFd>,
     pub(super) control: OwnedFd,
     pub(super) record: File,
     pub(super) program: File,
@@ -74,6 +77,16 @@ pub(super) fn prepare(order: &Order, watch: &mut Watch) -> Result<Prepared, Fail
     let folders = order.ground.folders(&order.home, order.own_ids())?;
     watch.lap("find the template");
     let storage = make_storage(order, watch)?;
+    let mut sealed = Vec::new();
+    for layer in &order.layers {
+        if !layer.seen {
+            Sealed::check(&layer.folder)?;
+        }
+        sealed.push(disk::mount_sealed(&layer.folder.join(disk::NAME))?);
+    }
+    if !sealed.is_empty() {
+        watch.lap("mount the sealed disks");
+    }
     await_mover(mover)?;
     watch.lap("enter the cgroup");
 
@@ -89,12 +102,13 @@ pub(super) fn prepare(order: &Order, watch: &mut Watch) -> Result<Prepared, Fail
         .open(order.folder.join(&order.ended))
         .step("make the sandbox's record")?;
     let program = File::open(order.guest.join("guest")).step("open the guest's program")?;
-    Ok(Prepared { folders, storage, control, record, program })
+    Ok(Prepared { folders, storage, sealed, control, record, program })
 }
 
 fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let mut watch = Watch::start();
-    let Prepared { folders, storage, control, record, program } = prepare(order, &mut watch)?;
+    let Prepared { folders, storage, sealed, control, record, program } =
+        prepare(order, &mut watch)?;
     identity::become_base(order.ids)?;
     identity::limit_sandbox(order)?;
 
@@ -113,7 +127,7 @@ fn make(order: &Order, filters: &Filters) -> Result<Made, Failure> {
     let first_descriptor = pidfd_open(first, PidfdFlags::empty()).step("hold the first process")?;
     watch.lap("make the namespaces");
 
-    let parts = Parts { folders: &folders, storage: &storage };
+    let parts = Parts { folders: &folders, storage: &storage, sealed: &sealed };
     let finished = finish(order, &parts, first, &ours, &mut watch)
         .and_then(|()| await_guest(ready, &ours, &mut watch));
     if let Err(failure) = finished {
@@ -153,16 +167,20 @@ fn await_mover(mover: Option<Pid>) -> Result<(), Failure> {
 
 /// Makes the place for what the sandbox writes, as a mount that is attached nowhere.
 fn make_storage(order: &Order, watch: &mut Watch) -> Result<OwnedFd, Failure> {
+    let path = order.folder.join(&order.disk);
     match order.storage {
-        Storage::Disk(_) if order.again => {
-            let disk = disk::open(&order.folder.join(disk::NAME))?;
+        // Over sealed disks it begins with an empty one.
+        Storage::Disk(_) if order.again && order.layers.is_empty() && !path.exists() => {
+            Err(Failure::new("open the sandbox's disk", "it is gone", Kind::Broken))
+        }
+        Storage::Disk(_) if order.again && path.exists() => {
+            let disk = disk::open(&path)?;
             let disk = disk::mount(&disk)?;
             watch.lap("mount the disk");
             Ok(disk)
         }
         Storage::Disk(size) => {
-            let blank = disk::blank(&order.home, size)?;
-            let disk = disk::copy(&blank, &order.folder.join(disk::NAME))?;
+            let disk = disk::make(&order.home, size, &path)?;
             watch.lap("copy the disk");
             let disk = disk::mount(&disk)?;
             watch.lap("mount the disk");

@@ -41,6 +41,8 @@ pub(super) struct Parts<'made> {
     pub(super) folders: &'made Folders,
     /// Where what the sandbox writes is kept.
     pub(super) storage: &'made OwnedFd,
+    /// The sealed disks below that, the lowest first.
+    pub(super) sealed: &'made [OwnedFd],
 }
 
 impl Layers {
@@ -93,9 +95,12 @@ fn assemble_mapped(
         lower.push((name, layer));
     }
     map_ids(parts.storage, Attributes::SAFE, owner).step("map the disk's ids")?;
-    gather(order, parts.storage, &lower)?;
+    for disk in parts.sealed {
+        map_ids(disk, Attributes::SAFE_READ_ONLY, owner).step("map a sealed disk's ids")?;
+    }
+    gather(order, parts, &lower)?;
     // File handles that survive: what watches a file can be hibernated.
-    overlays(&lower, &[("index", "on"), ("nfs_export", "on")])
+    overlays(&lower, parts.sealed.len(), &[("index", "on"), ("nfs_export", "on")])
 }
 
 /// The same overlays as a user can have them. Ids cannot be shifted: the template's files have
@@ -108,9 +113,9 @@ fn assemble_plain(order: &Order, parts: &Parts<'_>) -> Result<(OwnedFd, Option<O
         restrict(&layer, Attributes::SAFE_READ_ONLY).step("protect the lower layers")?;
         lower.push((name, layer));
     }
-    gather(order, parts.storage, &lower)?;
+    gather(order, parts, &lower)?;
     // What an overlay notes about files goes where a user may write notes.
-    overlays(&lower, &[("userxattr", "")])
+    overlays(&lower, parts.sealed.len(), &[("userxattr", "")])
 }
 
 /// What is there before the sandbox writes anything, and what each is called meanwhile.
@@ -127,25 +132,33 @@ type Layer = (&'static str, OwnedFd);
 
 fn overlays(
     lower: &[Layer],
+    sealed: usize,
     options: &[(&str, &str)],
 ) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
-    let root = overlay("base", "root", options)?;
+    let over = |layer: &str, ground: &str| {
+        let disks = (0..sealed).rev().map(|index| format!("{index}/{layer}/upper:"));
+        disks.chain([ground.to_owned()]).collect::<String>()
+    };
+    let root = overlay(&over("root", "base"), "root", options)?;
     let has = |wanted: &str| lower.iter().any(|(name, _)| *name == wanted);
     let over_usr = if has("layer") { OVER_USR_TOO } else { OVER_USR };
-    let usr = has("usr").then(|| overlay(over_usr, "usr", options)).transpose()?;
+    let over_usr = over("usr", over_usr);
+    let usr = has("usr").then(|| overlay(&over_usr, "usr", options)).transpose()?;
     Ok((root, usr))
 }
 
 /// Puts layers at names that this process alone sees, and goes among them.
-fn gather(order: &Order, storage: &OwnedFd, lower: &[Layer]) -> Result<(), Failure> {
+fn gather(order: &Order, parts: &Parts<'_>, lower: &[Layer]) -> Result<(), Failure> {
     let step = "assemble the layers";
     let places = new_file_system("tmpfs", &[("mode", "700")], MountAttrFlags::empty())?;
     let to_itself = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
     move_mount(&places, "", CWD, order.home.mount_point(), to_itself).step(step)?;
-    let named = lower.iter().map(|(name, layer)| (*name, layer)).chain([("disk", storage)]);
-    for (name, layer) in named {
-        mkdirat(&places, name, Mode::RWXU).step(step)?;
-        move_mount(layer, "", &places, name, to_itself).step(step)?;
+    let lower = lower.iter().map(|(name, layer)| ((*name).to_owned(), layer));
+    // A number is shorter than any name, and all of them fit into one option.
+    let sealed = parts.sealed.iter().enumerate().map(|(index, disk)| (index.to_string(), disk));
+    for (name, layer) in lower.chain(sealed).chain([("disk".to_owned(), parts.storage)]) {
+        mkdirat(&places, &name, Mode::RWXU).step(step)?;
+        move_mount(layer, "", &places, &name, to_itself).step(step)?;
     }
     // Options of an overlay split at commas and colons, which a path may hold: so the names are
     // relative.
@@ -156,11 +169,19 @@ fn gather(order: &Order, storage: &OwnedFd, lower: &[Layer]) -> Result<(), Failu
 const OVER_USR: &str = "base/usr:usr";
 const OVER_USR_TOO: &str = "layer/usr:base/usr:usr";
 
+/// The kernel reads no longer ones.
+const LONGEST_OPTION: usize = 255;
+
 fn overlay(lower: &str, layer: &str, more: &[(&str, &str)]) -> Result<OwnedFd, Failure> {
     let upper = format!("disk/{layer}/upper");
     let work = format!("disk/{layer}/work");
-    let options =
-        [("source", "soma"), ("lowerdir", lower), ("upperdir", &upper), ("workdir", &work)];
+    let mut options = vec![("source", "soma"), ("upperdir", &*upper), ("workdir", &*work)];
+    if lower.len() < LONGEST_OPTION {
+        options.push(("lowerdir", lower));
+    } else {
+        // One by one, which kernels before 6.8 do not take.
+        options.extend(lower.split(':').map(|layer| ("lowerdir+", layer)));
+    }
     new_file_system(
         "overlay",
         &[&options, more].concat(),

@@ -69,7 +69,7 @@ pub(super) fn make(order: &Order, engine: &OwnedFd) -> Result<Made, Failure> {
     let _ = fs::remove_dir_all(order.folder.join(AWOKEN));
     let log_path = order.folder.join(LOG);
     let log = File::create(&log_path).step("make a log")?;
-    let Prepared { folders, storage, control, record, program: supervisor } =
+    let Prepared { folders, storage, sealed, control, record, program: supervisor } =
         prepare(order, &mut watch)?;
     let image_mount = open_layer(&images)?;
     restrict(&image_mount, Attributes::SAFE_READ_ONLY).step("protect the images")?;
@@ -90,7 +90,7 @@ pub(super) fn make(order: &Order, engine: &OwnedFd) -> Result<Made, Failure> {
     };
     drop(theirs);
     let held = pidfd_open(restorer, PidfdFlags::empty()).step("hold CRIU")?;
-    let parts = Parts { folders: &folders, storage: &storage };
+    let parts = Parts { folders: &folders, storage: &storage, sealed: &sealed };
     let mut guide = Guide { order, about: &about, log: &log_path, restorer, held, first: None };
     let woken = guide
         .set_out(&parts, &image_mount, &ours, &mut watch)
