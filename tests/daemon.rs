@@ -6,7 +6,7 @@ mod life;
 mod postgres;
 mod requests;
 pub(crate) mod sdks;
-pub(crate) mod snapshots;
+mod snapshots;
 mod strangers;
 mod transcript;
 

@@ -556,3 +556,17 @@ fn cgroups_of(process: u32) -> Vec<PathBuf> {
     };
     lines.lines().filter_map(folder).filter(|folder| folder.exists()).collect()
 }
+
+/// Whether nothing can be put on the disk here, which a test that needs it says.
+pub(crate) fn cannot_checkpoint(test: &str) -> bool {
+    if needs_root(test, "way to put a sandbox on the disk") {
+        return true;
+    }
+    if std::env::var_os("SOMA_CRIU").is_none() {
+        let reason = std::env::var("SOMA_CRIU_MISSING")
+            .unwrap_or_else(|_| "SOMA_CRIU does not say where CRIU 4.2 is".to_owned());
+        skip(test, &reason);
+        return true;
+    }
+    false
+}

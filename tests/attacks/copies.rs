@@ -4,11 +4,11 @@ use serde_json::{Value, json};
 
 use super::Arena;
 use crate::code::through_daemon::{context, execute, stdout};
-use crate::daemon::snapshots::cannot_run;
+use crate::support::cannot_checkpoint;
 
 #[test]
 fn e28_one_snapshot_is_resumed_twice_and_both_have_the_same_secrets() {
-    if cannot_run("e28_one_snapshot_is_resumed_twice_and_both_have_the_same_secrets") {
+    if cannot_checkpoint("e28_one_snapshot_is_resumed_twice_and_both_have_the_same_secrets") {
         return;
     }
     let arena = Arena::new();

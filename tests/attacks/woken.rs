@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Arena, escape};
 use crate::daemon::Daemon;
-use crate::support::{is_root, skip};
+use crate::support::cannot_checkpoint;
 
 /// What is done with attackers' sandboxes first.
 #[derive(Clone, Copy)]
@@ -52,17 +52,9 @@ fn wake(daemon: &Daemon, id: &str) {
     assert_eq!(resumed.status, 200, "{}", resumed.json());
 }
 
-fn cannot_run(name: &str) -> bool {
-    if !is_root() || std::env::var_os("SOMA_CRIU").is_none() {
-        skip(name, "nothing is put on the disk without root and CRIU 4.2");
-        return true;
-    }
-    false
-}
-
 #[test]
 fn e34_escapes_are_tried_after_a_resume() {
-    if cannot_run("e34_escapes_are_tried_after_a_resume") {
+    if cannot_checkpoint("e34_escapes_are_tried_after_a_resume") {
         return;
     }
     ASKED.set(Change::Wake);
@@ -80,7 +72,7 @@ fn e34_escapes_are_tried_after_a_resume() {
 
 #[test]
 fn e34_more_escapes_are_tried_after_a_resume() {
-    if cannot_run("e34_more_escapes_are_tried_after_a_resume") {
+    if cannot_checkpoint("e34_more_escapes_are_tried_after_a_resume") {
         return;
     }
     ASKED.set(Change::Wake);
@@ -100,7 +92,7 @@ fn e34_more_escapes_are_tried_after_a_resume() {
 
 #[test]
 fn e34_escapes_are_tried_in_a_copy() {
-    if cannot_run("e34_escapes_are_tried_in_a_copy") {
+    if cannot_checkpoint("e34_escapes_are_tried_in_a_copy") {
         return;
     }
     ASKED.set(Change::Copy);
@@ -163,7 +155,7 @@ fn limits(daemon: &Daemon, id: &str) -> Vec<String> {
 
 #[test]
 fn e34_the_walls_after_a_resume_are_those_from_before() {
-    if cannot_run("e34_the_walls_after_a_resume_are_those_from_before") {
+    if cannot_checkpoint("e34_the_walls_after_a_resume_are_those_from_before") {
         return;
     }
     let arena = Arena::new();

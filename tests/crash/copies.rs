@@ -6,7 +6,7 @@ use super::deaths::dies_over;
 use super::operations::{DELETE, Operation, Outcome, Subject, Victim};
 use super::orphans;
 use super::scene::{Request, Scene};
-use crate::daemon::snapshots::cannot_run;
+use crate::support::cannot_checkpoint;
 use crate::support::eventually;
 
 const BOTH: &[Victim] = &[Victim::Daemon, Victim::Engine];
@@ -76,7 +76,7 @@ const ROLL_BACK: Operation = Operation {
 #[test]
 fn a_snapshot_during_which_somebody_dies_is_there_whole_or_not_at_all() {
     let name = "a_snapshot_during_which_somebody_dies_is_there_whole_or_not_at_all";
-    if !cannot_run(name) {
+    if !cannot_checkpoint(name) {
         dies_over(name, &[CAPTURE]);
     }
 }
@@ -84,7 +84,7 @@ fn a_snapshot_during_which_somebody_dies_is_there_whole_or_not_at_all() {
 #[test]
 fn a_restore_during_which_somebody_dies_is_made_whole_or_not_at_all() {
     let name = "a_restore_during_which_somebody_dies_is_made_whole_or_not_at_all";
-    if !cannot_run(name) {
+    if !cannot_checkpoint(name) {
         dies_over(name, &[RESTORE]);
     }
 }
@@ -92,7 +92,7 @@ fn a_restore_during_which_somebody_dies_is_made_whole_or_not_at_all() {
 #[test]
 fn copies_during_which_somebody_dies_are_each_made_whole_or_not_at_all() {
     let name = "copies_during_which_somebody_dies_are_each_made_whole_or_not_at_all";
-    if !cannot_run(name) {
+    if !cannot_checkpoint(name) {
         dies_over(name, &[FORK]);
     }
 }
@@ -100,7 +100,7 @@ fn copies_during_which_somebody_dies_are_each_made_whole_or_not_at_all() {
 #[test]
 fn a_way_back_during_which_somebody_dies_is_gone_or_not_begun() {
     let name = "a_way_back_during_which_somebody_dies_is_gone_or_not_begun";
-    if !cannot_run(name) {
+    if !cannot_checkpoint(name) {
         dies_over(name, &[ROLL_BACK]);
     }
 }

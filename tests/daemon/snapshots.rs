@@ -4,20 +4,7 @@ use serde_json::{Value, json};
 
 use super::Daemon;
 use crate::code::through_daemon::{context, execute, stdout};
-use crate::support::{needs_root, skip};
-
-pub(crate) fn cannot_run(test: &str) -> bool {
-    if needs_root(test, "way to capture a sandbox") {
-        return true;
-    }
-    if std::env::var_os("SOMA_CRIU").is_none() {
-        let reason = std::env::var("SOMA_CRIU_MISSING")
-            .unwrap_or_else(|_| "SOMA_CRIU does not say where CRIU 4.2 is".to_owned());
-        skip(test, &reason);
-        return true;
-    }
-    false
-}
+use crate::support::{cannot_checkpoint, skip};
 
 #[track_caller]
 fn ask(daemon: &Daemon, method: &str, path: &str, body: &Value, status: u16) -> Value {
@@ -55,7 +42,7 @@ const LANGUAGES: [(&str, &str, &str, &str); 4] = [
 #[test]
 fn copies_have_what_kernels_hold_and_are_told_apart() {
     let test = "copies_have_what_kernels_hold_and_are_told_apart";
-    if cannot_run(test) {
+    if cannot_checkpoint(test) {
         return;
     }
     let daemon = Daemon::start();
@@ -114,7 +101,7 @@ fn copies_have_what_kernels_hold_and_are_told_apart() {
 
 #[test]
 fn a_snapshot_has_a_name_is_listed_restored_and_refused_when_it_is_used() {
-    if cannot_run("a_snapshot_has_a_name_is_listed_restored_and_refused_when_it_is_used") {
+    if cannot_checkpoint("a_snapshot_has_a_name_is_listed_restored_and_refused_when_it_is_used") {
         return;
     }
     let mut daemon = Daemon::start();

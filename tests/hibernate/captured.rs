@@ -4,9 +4,9 @@ use domain::{Ending, Origin, Rest, SandboxId, SandboxSpec, SnapshotId};
 use provider::{Condition, ProviderError};
 use provider_native::random_id;
 
-use super::slept::{busy, cannot_run, goes_on, made, rounds};
+use super::slept::{busy, goes_on, made, rounds};
 use crate::conformance::{output_of, run};
-use crate::support::Home;
+use crate::support::{Home, cannot_checkpoint};
 
 fn new_snapshot() -> SnapshotId {
     format!("snap-{}", random_id().unwrap()).parse().unwrap()
@@ -40,7 +40,7 @@ async fn shell(home: &Home, id: &SandboxId, script: &str) -> String {
 
 #[tokio::test]
 async fn a_snapshot_is_taken_of_what_runs_and_becomes_others_that_go_their_own_ways() {
-    if cannot_run("a_snapshot_is_taken_of_what_runs_and_becomes_others") {
+    if cannot_checkpoint("a_snapshot_is_taken_of_what_runs_and_becomes_others") {
         return;
     }
     let home = Home::new();
@@ -112,7 +112,7 @@ async fn a_snapshot_is_taken_of_what_runs_and_becomes_others_that_go_their_own_w
 
 #[tokio::test]
 async fn a_sandbox_is_brought_back_with_its_files_and_its_processes() {
-    if cannot_run("a_sandbox_is_brought_back_with_its_files_and_its_processes") {
+    if cannot_checkpoint("a_sandbox_is_brought_back_with_its_files_and_its_processes") {
         return;
     }
     let home = Home::new();

@@ -10,9 +10,9 @@ use provider::Condition;
 use tokio::task::JoinSet;
 
 use super::frozen::{COUNTER, count};
-use super::slept::{cannot_run, made};
+use super::slept::made;
 use crate::conformance::run;
-use crate::support::{Home, eventually};
+use crate::support::{Home, cannot_checkpoint, eventually};
 
 /// Starts something in a sandbox that goes on by itself.
 async fn leave_running(home: &Home, id: &SandboxId, command: &str) {
@@ -53,7 +53,7 @@ fn script(folder: &Path, text: &str) -> std::path::PathBuf {
 /// in the moment in which it lets them go.
 #[tokio::test]
 async fn a_sandbox_full_of_short_lived_processes_is_put_on_the_disk_and_woken() {
-    if cannot_run("a_sandbox_full_of_short_lived_processes_is_put_on_the_disk_and_woken") {
+    if cannot_checkpoint("a_sandbox_full_of_short_lived_processes_is_put_on_the_disk_and_woken") {
         return;
     }
     let cycles = if std::env::var_os("SOMA_LONG").is_some() { 200 } else { 10 };
@@ -78,7 +78,7 @@ async fn a_sandbox_full_of_short_lived_processes_is_put_on_the_disk_and_woken() 
 /// CRIU waits in vain for a process that it held and that ended.
 #[tokio::test]
 async fn a_dump_that_lost_count_of_the_processes_is_tried_again() {
-    if cannot_run("a_dump_that_lost_count_of_the_processes_is_tried_again") {
+    if cannot_checkpoint("a_dump_that_lost_count_of_the_processes_is_tried_again") {
         return;
     }
     // Not in `/tmp`, which is another one for whoever restores.
@@ -121,7 +121,7 @@ async fn a_dump_that_lost_count_of_the_processes_is_tried_again() {
 /// Whoever dumps goes on without the engine, and the next one hears of it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_engine_killed_during_a_dump_leaves_a_sandbox_that_stands_still() {
-    if cannot_run("an_engine_killed_during_a_dump_leaves_a_sandbox_that_stands_still") {
+    if cannot_checkpoint("an_engine_killed_during_a_dump_leaves_a_sandbox_that_stands_still") {
         return;
     }
     let home = Home::new();
@@ -158,7 +158,7 @@ async fn an_engine_killed_during_a_dump_leaves_a_sandbox_that_stands_still() {
 /// again before anybody is told that it does not.
 #[tokio::test(flavor = "multi_thread")]
 async fn whoever_dumps_may_be_killed_and_the_sandbox_stands_still() {
-    if cannot_run("whoever_dumps_may_be_killed_and_the_sandbox_stands_still") {
+    if cannot_checkpoint("whoever_dumps_may_be_killed_and_the_sandbox_stands_still") {
         return;
     }
     let home = Home::new();

@@ -4,9 +4,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::slept::cannot_run;
 use crate::daemon::Daemon;
-use crate::support::{eventually, skip};
+use crate::support::{cannot_checkpoint, eventually, skip};
 
 /// How often it is paused: with `SOMA_LONG` 1,000 times, and each time put on the disk.
 const CYCLES: u32 = 100;
@@ -55,7 +54,7 @@ fn contexts(daemon: &Daemon, id: &str, name: &str) -> Vec<(String, &'static str)
 #[test]
 fn everything_goes_through_a_hundred_pauses_and_a_killed_daemon() {
     let name = "everything_goes_through_a_hundred_pauses_and_a_killed_daemon";
-    if cannot_run(name) {
+    if cannot_checkpoint(name) {
         return;
     }
     let is_long = std::env::var_os("SOMA_LONG").is_some();
@@ -120,7 +119,7 @@ fn everything_goes_through_a_hundred_pauses_and_a_killed_daemon() {
 
 #[test]
 fn ten_requests_at_once_cause_one_resume_and_looking_causes_none() {
-    if cannot_run("ten_requests_at_once_cause_one_resume_and_looking_causes_none") {
+    if cannot_checkpoint("ten_requests_at_once_cause_one_resume_and_looking_causes_none") {
         return;
     }
     let daemon = Daemon::start();

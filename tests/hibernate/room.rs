@@ -3,9 +3,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use super::slept::cannot_run;
 use crate::daemon::Daemon;
-use crate::support::Home;
+use crate::support::{Home, cannot_checkpoint};
 
 /// What is left to the host, in mebibytes.
 const RESERVE: u64 = 64;
@@ -63,7 +62,7 @@ fn run(program: &str, words: &[&str]) {
 
 #[test]
 fn without_room_for_its_memory_it_stays_frozen_and_says_so_until_there_is() {
-    if cannot_run("without_room_for_its_memory_it_stays_frozen_and_says_so_until_there_is") {
+    if cannot_checkpoint("without_room_for_its_memory_it_stays_frozen_and_says_so_until_there_is") {
         return;
     }
     let host = SmallHost::new(1600);

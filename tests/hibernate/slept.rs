@@ -8,7 +8,7 @@ use provider::Condition;
 use provider_native::random_id;
 
 use crate::conformance::{output_of, run};
-use crate::support::{Home, eventually, needs_root, skip};
+use crate::support::{Home, cannot_checkpoint, eventually, needs_root};
 
 /// The program that uses a TCP connection, a terminal and a watch, and counts.
 pub(super) fn busy() -> StartOptions {
@@ -17,19 +17,6 @@ pub(super) fn busy() -> StartOptions {
         args: vec!["-c".to_owned(), include_str!("program.py").to_owned()],
         ..StartOptions::default()
     }
-}
-
-pub(super) fn cannot_run(name: &str) -> bool {
-    if needs_root(name, "way to dump a sandbox") {
-        return true;
-    }
-    if std::env::var_os("SOMA_CRIU").is_none() {
-        let reason = std::env::var("SOMA_CRIU_MISSING")
-            .unwrap_or_else(|_| "SOMA_CRIU does not say where CRIU 4.2 is".to_owned());
-        skip(name, &reason);
-        return true;
-    }
-    false
 }
 
 pub(super) async fn made(home: &Home) -> SandboxId {
@@ -69,7 +56,7 @@ fn processes(home: &Home, id: &SandboxId) -> usize {
 #[tokio::test]
 async fn a_sandbox_is_put_on_the_disk_and_woken_again_and_again() {
     let name = "a_sandbox_is_put_on_the_disk_and_woken_again_and_again";
-    if cannot_run(name) {
+    if cannot_checkpoint(name) {
         return;
     }
     let cycles = if std::env::var_os("SOMA_LONG").is_some() { 1000 } else { 5 };
@@ -118,7 +105,7 @@ async fn a_sandbox_is_put_on_the_disk_and_woken_again_and_again() {
 
 #[tokio::test]
 async fn what_is_on_the_disk_can_be_stopped_and_destroyed() {
-    if cannot_run("what_is_on_the_disk_can_be_stopped_and_destroyed") {
+    if cannot_checkpoint("what_is_on_the_disk_can_be_stopped_and_destroyed") {
         return;
     }
     let home = Home::new();
